@@ -22,6 +22,13 @@ namespace {
   throw error{{.code = errc::bad_frame, .call = "agent", .detail = what}};
 }
 
+/// Compares in a time that does not tell where the difference is.
+bool same_bytes(const agent_protocol::payload& a, const agent_protocol::payload& b) noexcept {
+  std::byte difference{};
+  for (std::size_t n = 0; n < a.size(); ++n) difference |= a[n] ^ b[n];
+  return difference == std::byte{};
+}
+
 agent_protocol::frame refused(std::uint64_t tag, errc why, std::uint64_t limit = 0) noexcept {
   return {.kind = kind::refused, .tag = tag, .length = limit, .status = std::uint32_t(why)};
 }
@@ -65,15 +72,31 @@ agent::agent(const agent_resources& r, const agent_options& options)
   r.data.sends().reserve(reserved_slots);
 }
 
-void agent::start(const remote_mr_slice& flush_word) noexcept {
-  context.flush_word = flush_word;
+byte_channel& agent::start_bytes() noexcept {
+  bytes.emplace(channel);
   channel.start();
+  return *bytes;
+}
+
+void agent::start(const remote_mr_slice& flush_word,
+                  const std::optional<agent_protocol::payload>& expected) noexcept {
+  context.flush_word = flush_word;
+  expected_ = expected;
+  is_running_ = !expected;
+  if (!expected) proved.set();
+  channel.start();
+}
+
+void agent::send_proof(const agent_protocol::payload& ours) noexcept {
+  our_proof_.frame = agent_protocol::proof_frame(ours);
+  channel.send(our_proof_);
 }
 
 void agent::fail(const failure& why) noexcept {
   channel.stop();
   lends.fail(why);
   borrows.fail(why);
+  proved.set();
 }
 
 bool agent::can_invalidate(const loan_terms& terms) const noexcept {
@@ -98,6 +121,8 @@ void agent::send_note(const note& ours) noexcept {
 
 void agent::on_frame(const frame& f, unsigned slot) noexcept {
   try {
+    if (agent_protocol::has_payload(f.kind)) return on_bootstrap(f, slot);
+    if (!is_running_) fail_frame("a frame before the peer has proved who it is");
     switch (f.kind) {
       // Questions are answered in their slot, now or later.
       case kind::request: return on_request(f, slot);
@@ -112,7 +137,9 @@ void agent::on_frame(const frame& f, unsigned slot) noexcept {
       case kind::handed_over: borrows.handed_over(answered(f, kind::hand_over)); break;
       case kind::revoke: on_revoke(f); break;
       case kind::note: on_note(f); break;
-      case kind::credit: break;
+      case kind::credit:
+      case kind::bytes:
+      case kind::proof: break;
     }
     channel.release(slot);
   } catch (const error& e) {
@@ -120,6 +147,24 @@ void agent::on_frame(const frame& f, unsigned slot) noexcept {
   } catch (const std::bad_alloc&) {
     context.break_connection(errc::limit_exceeded, "agent: no memory");
   }
+}
+
+/// Handles the frames that come before all others, and the goodbye at the end.
+void agent::on_bootstrap(const frame& f, unsigned slot) {
+  if (f.kind == kind::bytes) {
+    if (!bytes) fail_frame("bytes, where the bootstrap has a socket");
+    return bytes->on_frame(f, slot);
+  }
+  if (!expected_) fail_frame("a proof that nobody expects");
+  if (!same_bytes(agent_protocol::payload_of(f), *expected_)) fail_frame("the wrong proof");
+  expected_.reset();
+  is_running_ = true;
+  channel.release(slot);
+  proved.set();
+}
+
+void agent::on_channel_failure() noexcept {
+  if (bytes) bytes->on_failure();
 }
 
 void agent::on_bad_frame(const failure& why) noexcept {

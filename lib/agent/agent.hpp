@@ -2,6 +2,7 @@
 
 #include "agent_context.hpp"
 #include "borrower.hpp"
+#include "control_bytes.hpp"
 #include "lender.hpp"
 
 #include <array>
@@ -35,9 +36,18 @@ class agent final : control_channel::listener {
   event::wait_op settled() noexcept { return channel.settled(); }
   /// Posts the receives: once `control` is in INIT, before the peer can send.
   void post_receives() { channel.post_receives(); }
+  /// Begins to carry the bytes of a bootstrap, and nothing else: once `control` is in RTS, before
+  /// the first reap.
+  byte_channel& start_bytes() noexcept;
   /// Begins once both queue pairs are in RTS, before the first reap. `flush_word`: the peer's
-  /// `lending::flush_word`.
-  void start(const remote_mr_slice& flush_word) noexcept;
+  /// `lending::flush_word`. With `expected`, the peer must say that proof first: until then it gets
+  /// nothing and may do nothing.
+  void start(const remote_mr_slice& flush_word,
+             const std::optional<agent_protocol::payload>& expected = {}) noexcept;
+  /// Says this side's proof, before anything else.
+  void send_proof(const agent_protocol::payload& ours) noexcept;
+  /// Set when the peer has said what was expected of it, or the agent has failed.
+  event proved;
   /// Ends every lease, and everything that waits: the data queue pair is in ERROR.
   void fail(const failure& why) noexcept;
 
@@ -56,14 +66,17 @@ class agent final : control_channel::listener {
   lender lends;
   borrower borrows;
   std::optional<note> peer_note;
-  event note_arrived;                ///< Set with `peer_note`.
-  std::optional<failure> bad_frame;  ///< Why a frame of the peer's broke the connection.
+  event note_arrived;                  ///< Set with `peer_note`.
+  std::optional<control_bytes> bytes;  ///< Where a bootstrap runs over the control queue pair.
+  std::optional<failure> bad_frame;    ///< Why a frame of the peer's broke the connection.
 
  private:
   using frame = agent_protocol::frame;
 
   void on_frame(const frame& f, unsigned slot) noexcept override;
   void on_bad_frame(const failure& why) noexcept override;
+  void on_channel_failure() noexcept override;
+  void on_bootstrap(const frame& f, unsigned slot);
   void on_request(const frame& f, unsigned slot) noexcept;
   void on_renew(const frame& f, unsigned slot) noexcept;
   void on_hand_over(const frame& f, unsigned slot) noexcept;
@@ -77,6 +90,9 @@ class agent final : control_channel::listener {
   void on_note(const frame& f);
 
   control_channel::outgoing our_note_;
+  control_channel::outgoing our_proof_;
+  std::optional<agent_protocol::payload> expected_;  ///< The peer's proof, until it has come.
+  bool is_running_ = false;                          ///< The peer may use the agent.
 };
 
 }  // namespace cordma

@@ -36,6 +36,8 @@ class control_channel final : private message_handler, private waiter {
     virtual void on_frame(const frame& f, unsigned slot) noexcept = 0;
     /// The peer does not keep to the protocol.
     virtual void on_bad_frame(const failure& why) noexcept = 0;
+    /// The queue pair has failed.
+    virtual void on_channel_failure() noexcept {}
 
    protected:
     ~listener() = default;
@@ -64,6 +66,8 @@ class control_channel final : private message_handler, private waiter {
   [[nodiscard]] bool has_put_off() const noexcept { return !later_.empty(); }
   void reply(unsigned slot, const frame& f) noexcept;
   void release(unsigned slot) noexcept;
+  /// Tells the peer of slots that were released outside of `listener::on_frame`, if they are many.
+  void tell_credits() noexcept { pump(); }
 
   /// Waits until the peer's device has all that was sent, frames that wait for credits included, or
   /// the channel no longer works. Unanswered questions wait on.
@@ -83,7 +87,10 @@ class control_channel final : private message_handler, private waiter {
   bool on_room() noexcept override;
   /// Has the device tell the end of all that was sent, by one more frame if need be.
   void on_idle_awaited() noexcept override;
-  void on_failure() noexcept override { settled_.set(); }
+  void on_failure() noexcept override {
+    settled_.set();
+    up_.on_channel_failure();
+  }
   void on_gone() noexcept override {}
 
   void post_receives(unsigned first, unsigned count) noexcept;

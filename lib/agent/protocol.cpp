@@ -3,6 +3,7 @@
 #include <cordma/base/error.hpp>
 #include "base/little_endian.hpp"
 
+#include <algorithm>
 #include <cinttypes>
 #include <concepts>
 #include <cstdio>
@@ -47,6 +48,8 @@ constexpr unsigned fields_of[] = {
     tag,                                           // handed_over
     lease | tag,                                   // revoke
     tag | lease | length,                          // note
+    tag | lease | length | address | status,       // bytes
+    tag | lease | length | address,                // proof
 };
 /// Durations beyond this are nobody's, and could overflow a clock.
 constexpr std::uint64_t duration_us_max = 24ull * 3600 * 1'000'000;
@@ -77,21 +80,47 @@ constexpr std::uint64_t on_wire(std::chrono::microseconds value) noexcept {
 /// order in which each range depends only on earlier fields.
 void each_field(auto& f, auto with) {
   constexpr std::uint64_t any = UINT64_MAX;
-  const std::uint64_t least = f.kind == kind::note ? 0 : 1;
+  const bool is_payload = has_payload(f.kind);
+  const std::uint64_t least = f.kind == kind::note || is_payload ? 0 : 1;
   with(tag, "tag", 8, f.tag, f.kind == kind::revoke ? 0 : least, any);
   with(lease, "lease", 16, f.lease, least, any);
   with(length, "length", 24, f.length, f.kind == kind::refused ? 0 : least, any);
-  with(address, "address", 32, f.address, 0, any - f.length);
+  with(address, "address", 32, f.address, 0, is_payload ? any : any - f.length);
   with(duration, "duration", 40, f.duration, 1, duration_us_max);
   with(rkey, "rkey", 48, f.rkey, 0, any);
   with(access, "access", 52, f.access, 1, std::uint64_t(lendable_access));
-  with(status, "status", 56, f.status, f.kind == kind::give_back ? 0 : 1, any);
+  with(status, "status", 56, f.status, f.kind == kind::give_back ? 0 : 1,
+       is_payload ? end_frame.status : any);
   with(isolated, "isolation", 60, f.isolation, std::uint64_t(isolation::shared_key),
        std::uint64_t(isolation::exact));
   with(alignment, "alignment", 61, f.alignment_log2, 0, alignment_log2_max);
 }
 
 }  // namespace
+
+frame bytes_frame(std::span<const std::byte> content) noexcept {
+  payload all{};
+  std::ranges::copy(content, all.begin());
+  frame f = proof_frame(all);
+  f.kind = kind::bytes;
+  f.status = std::uint32_t(content.size());
+  return f;
+}
+
+frame proof_frame(const payload& proof) noexcept {
+  const auto word = [&](std::size_t n) {
+    return little_endian::get<std::uint64_t>(proof.data() + 8 * n);
+  };
+  return {
+      .kind = kind::proof, .tag = word(0), .lease = word(1), .length = word(2), .address = word(3)};
+}
+
+payload payload_of(const frame& f) noexcept {
+  payload all;
+  const std::array words{f.tag, f.lease, f.length, f.address};
+  for (std::size_t n = 0; n < words.size(); ++n) little_endian::put(all.data() + 8 * n, words[n]);
+  return all;
+}
 
 frame_bytes_t encode(const frame& f) noexcept {
   frame_bytes_t out;
@@ -114,7 +143,7 @@ frame decode(bytes in) {
   if (const auto value = get<std::uint8_t>(in, at::version); value != version)
     fail("version", value);
   const auto number = get<std::uint8_t>(in, at::kind);
-  if (number < unsigned(kind::credit) || number > unsigned(kind::note)) fail("kind", number);
+  if (number < unsigned(kind::credit) || number > unsigned(kind::proof)) fail("kind", number);
   if (const auto value = get<std::uint16_t>(in, at::reserved); value != 0) fail("reserved", value);
 
   frame f{.kind = kind{number}, .taken = get<std::uint32_t>(in, at::taken)};

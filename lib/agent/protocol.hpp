@@ -12,7 +12,7 @@ namespace cordma::agent_protocol {
 
 /// The frames between two agents: docs/agent-protocol.md has the bytes. Pure functions.
 
-inline constexpr std::uint8_t version = 2;
+inline constexpr std::uint8_t version = 3;
 inline constexpr std::size_t frame_bytes = 64;
 /// Receives that each side keeps posted: as many frames may be under way to it.
 inline constexpr std::uint32_t credits = 32;
@@ -34,7 +34,10 @@ enum class kind : std::uint8_t {
   handed_over = 11,  ///< owner answers: tag
   revoke = 12,       ///< owner: lease, tag (0: the offer was not accepted)
   note = 13,         ///< whatever the layer above says to its peer: tag, lease, length
+  bytes = 14,        ///< bytes of the bootstrap: payload; status: how many, or `end_frame`'s
+  proof = 15,        ///< who speaks, and over which bootstrap: payload
 };
+constexpr bool has_payload(kind k) noexcept { return k == kind::bytes || k == kind::proof; }
 
 struct frame {
   agent_protocol::kind kind = kind::credit;
@@ -50,6 +53,15 @@ struct frame {
   std::uint8_t isolation = 0;
   std::uint8_t alignment_log2 = 0;
 };
+
+/// The bytes of a frame that has any; they lie where tag, lease, length and address are.
+using payload = std::array<std::byte, 32>;
+/// Returns a frame of at most 32 bytes of the bootstrap.
+frame bytes_frame(std::span<const std::byte> content) noexcept;
+/// No more bytes of the bootstrap come.
+inline constexpr frame end_frame{.kind = kind::bytes, .status = sizeof(payload) + 1};
+frame proof_frame(const payload& proof) noexcept;
+payload payload_of(const frame& f) noexcept;
 
 using frame_bytes_t = std::array<std::byte, frame_bytes>;
 

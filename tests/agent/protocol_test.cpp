@@ -52,7 +52,7 @@ TEST_CASE("a frame arrives as it was sent", "[agent]") {
 
 TEST_CASE("a frame has the bytes that docs/agent-protocol.md gives", "[agent]") {
   const unsigned char wanted[ap::frame_bytes] = {
-      0xad, 0xc0, 2,    3,    0x04, 0x03, 0x02, 0x01,  // magic, version, kind, taken
+      0xad, 0xc0, 3,    3,    0x04, 0x03, 0x02, 0x01,  // magic, version, kind, taken
       0x22, 0x22, 0x22, 0x22, 0x11, 0x11, 0x11, 0x11,  // tag
       0x44, 0x44, 0x44, 0x44, 0x33, 0x33, 0x33, 0x33,  // lease
       0,    0x10, 0,    0,    0,    0,    0,    0,     // length
@@ -62,6 +62,19 @@ TEST_CASE("a frame has the bytes that docs/agent-protocol.md gives", "[agent]") 
       0,    0,    0,    0,    3,    0,    0,    0};    // status, isolation, alignment
   const ap::frame_bytes_t bytes = ap::encode(granted());
   CHECK(std::memcmp(bytes.data(), wanted, sizeof wanted) == 0);
+}
+
+TEST_CASE("a payload arrives as it was sent, whatever its bytes are", "[agent]") {
+  ap::payload all;
+  for (std::size_t n = 0; n < all.size(); ++n) all[n] = std::byte(200 + n);
+  CHECK(ap::payload_of(ap::decode(ap::encode(ap::proof_frame(all)))) == all);
+  all.fill(std::byte{0xff});
+  CHECK(ap::payload_of(ap::decode(ap::encode(ap::proof_frame(all)))) == all);
+  for (const std::size_t size : {1u, 31u, 32u}) {
+    const ap::frame got = ap::decode(ap::encode(ap::bytes_frame(std::span{all}.first(size))));
+    CHECK(got.status == size);
+    CHECK(ap::payload_of(got)[size - 1] == std::byte{0xff});
+  }
 }
 
 TEST_CASE("what is no frame is refused, and the error says what was wrong", "[agent]") {
@@ -86,7 +99,7 @@ TEST_CASE("what is no frame is refused, and the error says what was wrong", "[ag
       {"magic 0x0", with(0, {0, 0})},
       {"version 0x1", with(2, {1})},
       {"kind 0x0", with(3, {0})},
-      {"kind 0xe", with(3, {14})},
+      {"kind 0x10", with(3, {16})},
       {"tag 0x0", with(8, {0, 0, 0, 0, 0, 0, 0, 0})},
       {"lease 0x0", with(16, {0, 0, 0, 0, 0, 0, 0, 0})},
       {"length 0x0", with(24, {0, 0})},
@@ -106,6 +119,10 @@ TEST_CASE("what is no frame is refused, and the error says what was wrong", "[ag
       {"status 0x0", with(56, {0}, refused)},
       {"alignment 0x16", with(61, {22}, request)},
       {"address 0x1", with(32, {1}, note)},
+      {"status 0x22", with(56, {34}, ap::end_frame)},
+      {"status 0x0", with(56, {0}, ap::end_frame)},
+      {"duration 0x1", with(40, {1}, ap::end_frame)},
+      {"status 0x1", with(56, {1}, ap::proof_frame({}))},
   };
   for (const row& r : rows) {
     INFO(r.says);
@@ -120,7 +137,7 @@ TEST_CASE("a frame that was accepted is the same when it is sent again", "[agent
   std::mt19937 random{2026};
   int accepted = 0;
   for (int n = 0; n < 200'000; ++n) {
-    ap::frame_bytes_t bytes = with(3, {int(1 + random() % 13)});
+    ap::frame_bytes_t bytes = with(3, {int(1 + random() % 15)});
     for (unsigned changes = random() % 8; changes > 0; --changes)
       bytes[4 + random() % 60] = std::byte(random() % 3);
     try {

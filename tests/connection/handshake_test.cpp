@@ -71,7 +71,7 @@ TEST_CASE("a hello arrives as it was sent", "[connection]") {
   CHECK(got.library.view() == "cordma 9.8.7");
   CHECK(got.agent.qpn == sent.agent.qpn);
   CHECK(got.agent.psn == sent.agent.psn);
-  CHECK(got.agent.version == 2);
+  CHECK(got.agent.version == 3);
   CHECK(got.agent.flush_word.address() == 0x0123456789abcdef);
   CHECK(got.agent.flush_word.size_bytes() == 8);
   CHECK(got.agent.flush_word.rkey() == 0x5a5a5a5a);

@@ -39,7 +39,7 @@ const char* to_string(transport kind) noexcept;
 
 /// Address of one side's agent. Agents of different versions do not talk to each other.
 struct agent_address {
-  static constexpr std::uint8_t version_ours = 2;
+  static constexpr std::uint8_t version_ours = 3;
   std::uint32_t qpn = 0;  ///< Control queue pair, 24 bits; 0: there is none.
   std::uint32_t psn = 0;
   std::uint8_t version = version_ours;

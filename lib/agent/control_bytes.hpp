@@ -1,0 +1,61 @@
+#pragma once
+
+#include "control_channel.hpp"
+#include "io/byte_channel.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace cordma {
+
+/// Bytes in the frames of a control queue pair: a handshake runs over them where there is no
+/// socket. What nobody reads keeps its credits, so a peer cannot fill the memory. \thread the
+/// executor's.
+class control_bytes final : public byte_channel {
+ public:
+  using frame = agent_protocol::frame;
+
+  explicit control_bytes(control_channel& frames) noexcept;
+
+  std::optional<std::size_t> try_read(std::span<std::byte> into) override;
+  std::size_t try_write(std::span<const std::byte> from) override;
+  void end_writing() noexcept override;
+
+  /// Takes a frame of bytes, and keeps its slot until they are read. \errors errc::bad_frame: bytes
+  /// after the end.
+  void on_frame(const frame& f, unsigned slot);
+  /// The queue pair works no more: reads and writes fail from now on.
+  void on_failure() noexcept { tell_change(); }
+
+ private:
+  /// Frames that were given to the control channel, and that it has not posted yet.
+  static constexpr std::size_t unsent_max = 8;
+
+  struct outgoing : control_channel::outgoing {
+    control_bytes* owner = nullptr;
+    bool is_free = true;
+  };
+  struct arrived {
+    agent_protocol::payload bytes;
+    std::uint8_t size;
+    std::uint8_t slot;
+  };
+
+  [[nodiscard]] outgoing* free_frame() noexcept;
+  void send(outgoing& o, const frame& f) noexcept;
+  void check_works() const;
+
+  control_channel& frames_;
+  std::array<outgoing, unsent_max> outgoing_;
+  /// A ring; the first one may be read in part.
+  std::array<arrived, agent_protocol::credits> arrived_;
+  std::size_t first_ = 0;
+  std::size_t count_ = 0;
+  std::size_t read_ = 0;
+  bool has_ended_ = false;
+  bool ends_later_ = false;  ///< The end is sent when a frame is free.
+  bool has_said_end_ = false;
+};
+
+}  // namespace cordma
