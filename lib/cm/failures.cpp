@@ -14,6 +14,7 @@ namespace {
 /// Reasons of a CM REJ message that programs meet (IBTA 12.6.7.2).
 enum reject_reason : int {
   no_resources = 3,
+  timed_out = 4,
   invalid_service_id = 8,
   stale_connection = 10,
   consumer_defined = 28,
@@ -66,6 +67,10 @@ failure refusal(int reason, const char* call, const socket_address& address) noe
       return {.code = errc::refused,
               .call = call,
               .detail = text(address, "the host there has no room for the connection now")};
+    case timed_out:
+      return {.code = errc::refused,
+              .call = call,
+              .detail = text(address, "the peer has given up waiting for an answer")};
     case stale_connection:
       return {.code = errc::refused,
               .call = call,

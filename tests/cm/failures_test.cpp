@@ -47,6 +47,7 @@ TEST_CASE(
        "nobody listens"},
       {RDMA_CM_EVENT_REJECTED, 28, errc::refused, "the program there refused"},
       {RDMA_CM_EVENT_REJECTED, 3, errc::refused, "no room"},
+      {RDMA_CM_EVENT_REJECTED, 4, errc::refused, "given up waiting"},
       {RDMA_CM_EVENT_REJECTED, 10, errc::refused, "still knows"},
       {RDMA_CM_EVENT_REJECTED, 77, errc::refused, "reason 77"},
   };

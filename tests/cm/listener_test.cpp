@@ -2,8 +2,6 @@
 
 #include "rig.hpp"
 #include "support/leaks.hpp"
-#include "support/manual_executor.hpp"
-#include "support/until.hpp"
 
 #include <list>
 
@@ -11,38 +9,6 @@ using namespace cordma;
 using namespace cordma::cm;
 using namespace cordma::cm::test;
 using Catch::Matchers::Contains;
-using cordma::test::until;
-using support::started;
-
-namespace {
-
-template <class Action>
-failure failure_thrown(Action action) {
-  try {
-    action();
-  } catch (const error& e) {
-    return e.failure();
-  }
-  FAIL("nothing was thrown");
-  return {};
-}
-
-/// Resolves and sends a request, which is then under way.
-task<> knock(rig& of, side& one, socket_address to) {
-  co_await reach(of, one, to);
-  co_await one.conn.connect(one.qp.num(), one.says, one.own);
-}
-
-/// A client whose request is under way.
-struct knocking {
-  knocking(rig& r, const socket_address& to)
-      : client{r}, knocks{r.executor, knock(r, client, to)} {}
-
-  side client;
-  started<task<>> knocks;
-};
-
-}  // namespace
 
 TEST_CASE("a listener on port 0 says which port it has", "[cm][device]") {
   rig r;
@@ -75,9 +41,7 @@ TEST_CASE("closing a listener ends the wait for a request, and frees the port", 
   started<task<id>> waits{r.executor, from.accept()};
   from.close();
   from.close();
-  r.executor.run(r.executor.sleep_for(duration{0}));
-  REQUIRE(waits.has_ended());
-  CHECK(waits->take_result().failure().code == errc::closed);
+  CHECK(r.end_of(waits).failure().code == errc::closed);
   CHECK(r.failure_of(from.accept()).code == errc::closed);
   const listener again{r.channel, at};
   CHECK(again.local_address() == at);
@@ -88,9 +52,7 @@ TEST_CASE("a wait for a request that is stopped loses no request", "[cm][device]
   listener from = r.listen();
   started<task<id>> waits{r.executor, from.accept()};
   waits.request_stop();
-  r.executor.run(r.executor.sleep_for(duration{0}));
-  REQUIRE(waits.has_ended());
-  CHECK(waits->take_result().is_cancelled());
+  CHECK(r.end_of(waits).is_cancelled());
   side server{r};
   side client{r};
   r.executor.run(when_all(serve(from, server), join(r, client, from.local_address())));
@@ -102,11 +64,10 @@ TEST_CASE("a request that waits for accept is refused when the listener is close
   rig r;
   listener from = r.listen();
   knocking one{r, from.local_address()};
-  r.executor.run(until(r.executor, [&] { return from.waiting() == 1; }));
+  r.run_until([&] { return from.waiting() == 1; });
   CHECK_FALSE(one.knocks.has_ended());
   from.close();
-  r.executor.run(until(r.executor, [&] { return one.knocks.has_ended(); }));
-  CHECK(one.knocks->take_result().failure().code == errc::refused);
+  CHECK(r.end_of(one.knocks).failure().code == errc::refused);
 }
 
 TEST_CASE("requests beyond the backlog are refused, and those that wait are served",
@@ -117,7 +78,7 @@ TEST_CASE("requests beyond the backlog are refused, and those that wait are serv
   std::list<knocking> early;
   early.emplace_back(r, to);
   early.emplace_back(r, to);
-  r.executor.run(until(r.executor, [&] { return from.waiting() == 2; }));
+  r.run_until([&] { return from.waiting() == 2; });
   for (unsigned i = 0; i < 3; ++i) {
     side late{r};
     CHECK(r.failure_of(knock(r, late, to)).code == errc::refused);
@@ -126,16 +87,14 @@ TEST_CASE("requests beyond the backlog are refused, and those that wait are serv
   for (; !early.empty(); early.pop_front()) {
     side server{r};
     started<task<>> serves{r.executor, serve(from, server)};
-    r.executor.run(until(r.executor, [&] { return server.conn.from_peer().qpn != 0; }));
+    r.run_until([&] { return server.conn.from_peer().qpn != 0; });
     // Which of the two came first is nobody's business.
     if (server.conn.from_peer().qpn != early.front().client.qp.num()) early.reverse();
     side& client = early.front().client;
-    r.executor.run(until(r.executor, [&] { return early.front().knocks.has_ended(); }));
-    REQUIRE(early.front().knocks->take_result().has_value());
+    REQUIRE(r.end_of(early.front().knocks).has_value());
     get_ready(client);
     client.conn.establish();
-    r.executor.run(until(r.executor, [&] { return serves.has_ended(); }));
-    REQUIRE(serves->take_result().has_value());
+    REQUIRE(r.end_of(serves).has_value());
     r.send(client.qp, server.qp);
   }
 }
@@ -152,7 +111,7 @@ TEST_CASE("a listener with requests that nobody took leaves nothing", "[cm][devi
   {
     listener from = r.listen();
     const knocking client{r, from.local_address()};
-    r.executor.run(until(r.executor, [&] { return from.waiting() == 1; }));
+    r.run_until([&] { return from.waiting() == 1; });
   }
   CHECK(cordma::test::settled_holdings(r.executor, before) == before);
 }

@@ -4,9 +4,12 @@
 #include "cm/id.hpp"
 #include "cm/listener.hpp"
 #include "support/device.hpp"
+#include "support/manual_executor.hpp"
 #include "support/raw_verbs.hpp"
+#include "support/until.hpp"
 
 #include <cordma/coro/when_all.hpp>
+#include <cordma/coro/with_timeout.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/verbs/device.hpp>
 #include <cordma/verbs/gid.hpp>
@@ -26,6 +29,8 @@
 namespace cordma::cm::test {
 
 namespace raw = support::raw;
+using cordma::test::until;
+using support::started;
 
 /// An address that leads to the device under test by rdma_cm, with port 0.
 inline socket_address device_address(const verbs::context& ctx, std::uint8_t port) {
@@ -51,6 +56,17 @@ inline std::string text_of(const peer_message& message) {
   return whole.substr(0, whole.find('\0'));
 }
 
+template <class Action>
+failure failure_thrown(Action action) {
+  try {
+    action();
+  } catch (const error& e) {
+    return e.failure();
+  }
+  FAIL("nothing was thrown");
+  return {};
+}
+
 /// The device under test, an executor with rdma_cm's events, and memory for two queue pairs.
 struct rig {
   rig() = default;
@@ -71,6 +87,17 @@ struct rig {
     auto result = outcome(std::move(op));
     REQUIRE(result.has_failure());
     return result.failure();
+  }
+  /// Runs the event loop until `condition()`.
+  template <class Condition>
+  void run_until(Condition condition) {
+    executor.run(with_timeout(until(executor, std::move(condition)), std::chrono::seconds{60}));
+  }
+  /// Runs an operation that was started to its end.
+  template <class Op>
+  auto end_of(started<Op>& op) {
+    run_until([&] { return op.has_ended(); });
+    return op->take_result();
   }
   /// Polls until `count` completions came; the device finishes them within a bounded time.
   void reap(std::size_t count) {
@@ -140,6 +167,21 @@ inline task<> join(rig& of, side& one, socket_address to) {
   get_ready(one);
   one.conn.establish();
 }
+
+/// Resolves, sends the request, and waits for the reply.
+inline task<> knock(rig& of, side& one, socket_address to) {
+  co_await reach(of, one, to);
+  co_await one.conn.connect(one.qp.num(), one.says, one.own);
+}
+
+/// A client whose request is under way.
+struct knocking {
+  knocking(rig& r, const socket_address& to)
+      : client{r}, knocks{r.executor, knock(r, client, to)} {}
+
+  side client;
+  started<task<>> knocks;
+};
 
 /// Two connected queue pairs.
 struct connected : rig {
