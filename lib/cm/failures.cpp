@@ -35,6 +35,7 @@ const char* way_out_of(int errno_value, std::string_view call) noexcept {
     case ENODEV:
       return "no RDMA device leads there: is the address one of an RDMA network (rdma link)? "
              "Otherwise connect by TCP";
+    case EOPNOTSUPP: return "the device does not connect by rdma_cm; connect by TCP";
     case ECONNREFUSED: return "nobody listens there: is the server up, on this address and port?";
     case ETIMEDOUT:
       return "no answer: is the host up, and does a firewall let RDMA (UDP port 4791) through?";

@@ -135,6 +135,8 @@ socket_address id_state::peer() const noexcept {
 }
 
 void id_state::on_event(const cm_event& event) noexcept {
+  if (event.kind == RDMA_CM_EVENT_TIMEWAIT_EXIT) return tell(notice::timewait_over);
+  if (phase_ == id_phase::ended) return;
   switch (event.kind) {
     case RDMA_CM_EVENT_ADDR_RESOLVED: return enter(id_phase::address_resolved);
     case RDMA_CM_EVENT_ROUTE_RESOLVED: return enter(id_phase::resolved);
@@ -150,13 +152,11 @@ void id_state::on_event(const cm_event& event) noexcept {
     case RDMA_CM_EVENT_CONNECT_ERROR:
     case RDMA_CM_EVENT_UNREACHABLE:
     case RDMA_CM_EVENT_DEVICE_REMOVAL: return on_end(event);
-    case RDMA_CM_EVENT_TIMEWAIT_EXIT: return tell(notice::timewait_over);
     default: return;  // ADDR_CHANGE, and what later kernels tell.
   }
 }
 
 void id_state::on_end(const cm_event& event) noexcept {
-  if (phase_ == id_phase::ended) return;
   why_ended = event_failure(event, call_, peer());
   enter(id_phase::ended);
   tell(notice::ended);

@@ -22,7 +22,7 @@ namespace cordma::cm {
 /// | requested (where a request begins) | `accept` | accepted |
 /// | | `reject` | ended |
 /// | accepted | ESTABLISHED | established |
-/// | any | an error, REJECTED, UNREACHABLE, DISCONNECTED, DEVICE_REMOVAL | ended |
+/// | any but ended | an error, REJECTED, UNREACHABLE, DISCONNECTED, DEVICE_REMOVAL | ended |
 enum class id_phase : unsigned char {
   idle,
   resolving_address,

@@ -12,7 +12,8 @@
 
 namespace cordma::cm {
 
-/// Listens for requests of RDMA_PS_TCP. Move-only. \thread the channel's executor's.
+/// Listens for requests of RDMA_PS_TCP. Move-only. No task of `accept` may be running when it is
+/// destroyed. \thread the channel's executor's.
 class listener {
  public:
   /// Requests that wait for `accept`. Those that come while so many wait are refused.

@@ -74,6 +74,7 @@ TEST_CASE("a port that cannot be listened on says what to do", "[cm]") {
   CHECK_THAT(text(EACCES), Contains("CAP_NET_BIND_SERVICE"));
   CHECK_THAT(text(EADDRNOTAVAIL), Contains("not an address of this host"));
   CHECK_THAT(text(ENODEV), Contains("no RDMA device"));
+  CHECK_THAT(text(EOPNOTSUPP), Contains("connect by TCP"));
 }
 
 TEST_CASE("too much private data is an error that names the limit", "[cm]") {
