@@ -20,11 +20,12 @@ MAY_INCLUDE = {
     "queue": "base coro io verbs memory",
     "request": "base coro io verbs memory queue",
     "agent": "base coro io verbs memory queue request",
-    "connection": "base coro io verbs memory queue request agent",
-    "messages": "base coro io verbs memory queue request agent connection",
-    "rpc": "base coro io verbs memory queue request agent connection messages",
-    "collective": "base coro io verbs memory queue request agent connection",
-    "runtime": "base coro io verbs memory queue request agent connection",
+    "cm": "base coro io verbs",
+    "connection": "base coro io verbs memory queue request agent cm",
+    "messages": "base coro io verbs memory queue request agent cm connection",
+    "rpc": "base coro io verbs memory queue request agent cm connection messages",
+    "collective": "base coro io verbs memory queue request agent cm connection",
+    "runtime": "base coro io verbs memory queue request agent cm connection",
 }
 
 # The table of softverbs' docs/design.md: a room may include those before it.

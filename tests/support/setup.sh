@@ -20,15 +20,15 @@ usage() {
 }
 
 # Debian's names. The guest's come from `tests/vm/guest packages`.
-packages_build=(g++ meson ninja-build pkg-config python3 libibverbs-dev liburing-dev
-  libjemalloc-dev catch2 libcli11-dev ibverbs-providers
+packages_build=(g++ meson ninja-build pkg-config python3 libibverbs-dev librdmacm-dev
+  liburing-dev libjemalloc-dev catch2 libcli11-dev ibverbs-providers
   # Meson finds it: what was compiled once, in whatever build folder or clone, is not again.
   ccache
   # Messages of another kind than ours, for tests/rpc.
   libprotobuf-dev protobuf-compiler
   # Programs that softverbs must run; and what makes hosts out of network namespaces.
   ibverbs-utils perftest python3-pyverbs qperf ucx-utils libfabric-bin openmpi-bin libopenmpi-dev
-  rdmacm-utils librdmacm-dev fio iproute2
+  rdmacm-utils fio iproute2
   # For bench: it counts instructions; what our coroutines stand beside.
   valgrind libasio-dev
   # Probes (docs/metrics.md).
@@ -66,7 +66,7 @@ missing_elsewhere() {
   for command in g++ meson ninja pkg-config python3 protoc doxygen; do
     command -v "$command" >/dev/null || echo "the command $command"
   done
-  for module in libibverbs liburing jemalloc catch2 CLI11 protobuf-lite; do
+  for module in libibverbs librdmacm liburing jemalloc catch2 CLI11 protobuf-lite; do
     pkg-config --exists "$module" 2>/dev/null || echo "the library $module, with its headers"
   done
   if ! echo '#include <valgrind/callgrind.h>' | g++ -E -x c++ - >/dev/null 2>&1; then
