@@ -37,8 +37,9 @@ template <> struct std::hash<int> {};
 """
 NAMES = ["alias", "holder", "kind", "limit", "line", "make", "more", "other", "plain", "verbs::pd"]
 
-HEADERS_MAX = 60
-NAMES_MAX = 180
+# Who may connect took one header and five names.
+HEADERS_MAX = 61
+NAMES_MAX = 200
 # The headers that a file with one awaited WRITE reads.
 WRITE_READS_MAX = 35
 WRITE = """#include <cordma/connection/connection.hpp>

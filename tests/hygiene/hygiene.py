@@ -16,15 +16,16 @@ MAY_INCLUDE = {
     "coro": "base",
     "verbs": "base",
     "io": "base coro",
+    "security": "base coro io",
     "memory": "base verbs",
     "queue": "base coro io verbs memory",
     "request": "base coro io verbs memory queue",
-    "agent": "base coro io verbs memory queue request",
-    "connection": "base coro io verbs memory queue request agent",
-    "messages": "base coro io verbs memory queue request agent connection",
-    "rpc": "base coro io verbs memory queue request agent connection messages",
-    "collective": "base coro io verbs memory queue request agent connection",
-    "runtime": "base coro io verbs memory queue request agent connection",
+    "agent": "base coro io security verbs memory queue request",
+    "connection": "base coro io security verbs memory queue request agent",
+    "messages": "base coro io security verbs memory queue request agent connection",
+    "rpc": "base coro io security verbs memory queue request agent connection messages",
+    "collective": "base coro io security verbs memory queue request agent connection",
+    "runtime": "base coro io security verbs memory queue request agent connection",
 }
 
 # The table of softverbs' docs/design.md: a room may include those before it.
