@@ -36,6 +36,7 @@ certified make(const certificate_terms& terms, long serial, const certified* sig
       certificate,
       X509_get_subject_name(signer != nullptr ? signer->certificate.get() : certificate));
   if (terms.is_authority) add_extension(certificate, NID_basic_constraints, "critical,CA:TRUE");
+  if (terms.usage != nullptr) add_extension(certificate, NID_ext_key_usage, terms.usage);
   if (!terms.names.empty()) add_extension(certificate, NID_subject_alt_name, terms.names.c_str());
   const certified& signing = signer != nullptr ? *signer : made;
   REQUIRE(X509_sign(certificate, signing.key.get(), EVP_sha256()) > 0);

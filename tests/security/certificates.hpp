@@ -31,6 +31,7 @@ struct certificate_terms {
   long begins_s = -3600;                  ///< From now.
   long ends_s = 3600;
   bool is_authority = false;
+  const char* usage = nullptr;  ///< Null: any.
 };
 
 /// Makes certificates, as files that are gone with it.
@@ -44,6 +45,8 @@ class authority {
   [[nodiscard]] certificate_files files(const certificate_terms& terms) const;
   [[nodiscard]] certificate_files files(const certified& one) const;
   [[nodiscard]] credentials issue(const certificate_terms& terms = {}) const;
+  /// The authority's own.
+  [[nodiscard]] const certified& own() const noexcept { return own_; }
   [[nodiscard]] std::string authority_path() const { return (folder_.path / "ca.pem").string(); }
   [[nodiscard]] const temporary_folder& folder() const noexcept { return folder_; }
 
