@@ -58,10 +58,22 @@ task<> tls_channel::shake_hands(tls_role role, std::string host) {
   for (bool is_done = false; !is_done;) {
     is_done = guarded([this] { return engine_->shake_hands(); });
     // All before the next step: what a failed step leaves is then its alert, and nothing else.
-    while (!guarded([this] { return flush(); })) co_await change();
+    while (!guarded([this] { return answer(); })) co_await change();
     while (!is_done && !guarded([this] { return take_in(); })) co_await change();
   }
   is_open_ = true;
+}
+
+/// Sends what a step of the handshake leaves; false: there is no room yet. A peer that refused and
+/// hung up says why where it can be read, which tells more than that it cannot be written to.
+bool tls_channel::answer() {
+  try {
+    return flush();
+  } catch (const error&) {
+    while (take_in()) {
+    }
+    throw;
+  }
 }
 
 byte_channel* tls_channel::clear() noexcept { return clear_ ? &*clear_ : nullptr; }
@@ -126,6 +138,7 @@ bool tls_channel::flush() {
 
 /// Returns false if there is nothing below.
 bool tls_channel::take_in() {
+  check_clear();
   std::array<std::byte, read_bytes> bytes;
   const std::optional<std::size_t> n = below_.try_read(bytes);
   if (!n) return false;
@@ -156,23 +169,23 @@ void tls_channel::follow(std::span<const std::byte> bytes) {
     engine_->feed(bytes.first(records));
     bytes = bytes.subspan(records);
   }
-  if (!bytes.empty()) follow_clear(bytes);
+  clear_bytes_.insert(clear_bytes_.end(), bytes.begin(), bytes.end());
 }
 
-void tls_channel::follow_clear(std::span<const std::byte> bytes) {
-  clear_bytes_.insert(clear_bytes_.end(), bytes.begin(), bytes.end());
-  const std::size_t n = std::min(clear_bytes_.size(), magic.size());
-  if (has_read_ ||
-      !std::equal(magic.begin(), magic.begin() + std::ptrdiff_t(n), clear_bytes_.begin())) {
-    std::array<unsigned, 4> first{};
-    std::ranges::transform(std::span{clear_bytes_}.first(n), first.begin(),
+/// Judges what came in place of a record, once the records before it have been read.
+void tls_channel::check_clear() {
+  if (clear_bytes_.empty()) return;
+  const auto first = std::span{clear_bytes_}.first(std::min(clear_bytes_.size(), magic.size()));
+  if (has_read_ || !std::equal(first.begin(), first.end(), magic.begin())) {
+    std::array<unsigned, magic.size()> shown{};
+    std::ranges::transform(first, shown.begin(),
                            [](std::byte b) { return std::to_integer<unsigned>(b); });
     refuse(is_open_, detail::detail_text(
                          "the bytes %02x %02x %02x %02x (%zu came) where a TLS record is due, 14 "
                          "to 17 first; a peer without credentials sends 43 52 4d 41",
-                         first[0], first[1], first[2], first[3], n));
+                         shown[0], shown[1], shown[2], shown[3], first.size()));
   }
-  if (n < magic.size()) return;
+  if (first.size() < magic.size()) return;
   clear_.emplace(below_, std::move(clear_bytes_));
   detail::throw_failure(errc::refused, call_of(is_open_), "the peer refused, in the clear");
 }

@@ -93,11 +93,12 @@ class tls_channel final : public byte_channel, private byte_channel::listener {
   };
 
   void on_channel_change() noexcept override;
+  bool answer();
   bool flush();
   void flush_later() noexcept;
   bool take_in();
   void follow(std::span<const std::byte> bytes);
-  void follow_clear(std::span<const std::byte> bytes);
+  void check_clear();
   void check_usable() const;
   template <class Step>
   auto guarded(Step step);

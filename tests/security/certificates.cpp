@@ -68,8 +68,8 @@ void write_pem(const std::string& path, const evp_pkey_st* key, const char* pass
   std::fclose(file);
 }
 
-authority::authority()
-    : own_{make({.common_name = "an authority", .names = {}, .is_authority = true}, 1, nullptr)} {
+authority::authority(const char* name)
+    : own_{make({.common_name = name, .names = {}, .is_authority = true}, 1, nullptr)} {
   write_pem(authority_path(), own_.certificate.get());
 }
 

@@ -37,7 +37,7 @@ struct certificate_terms {
 /// Makes certificates, as files that are gone with it.
 class authority {
  public:
-  authority();
+  explicit authority(const char* name = "an authority");
   /// Makes a certificate with its key, signed by this authority; by `signer` instead, if given.
   [[nodiscard]] certified sign(const certificate_terms& terms,
                                const certified* signer = nullptr) const;

@@ -3,9 +3,11 @@
 #include "security/certificates.hpp"
 #include "security/credentials_contents.hpp"
 #include "security/tls_engine.hpp"
-#include "security/tls_pair.hpp"
+#include "security/values.hpp"
 
 #include <cordma/base/error.hpp>
+
+#include <catch2/catch.hpp>
 
 #include <cerrno>
 #include <fstream>

@@ -34,19 +34,19 @@ raw_peer::raw_peer(tls_role role) : role_{role}, context_{SSL_CTX_new(TLS_method
 raw_peer::~raw_peer() = default;
 
 void raw_peer::set_protocol(const char* name) {
-  std::string list = name;
-  if (!list.empty()) list.insert(list.begin(), char(list.size()));
-  // Without a list there is nothing to offer.
-  const auto* bytes = list.empty() ? nullptr : reinterpret_cast<const unsigned char*>(list.data());
-  SSL_CTX_set_alpn_protos(context(), bytes, unsigned(list.size()));
+  protocol_ = name;
+  if (!protocol_.empty()) protocol_.insert(protocol_.begin(), char(protocol_.size()));
+  const auto* list = reinterpret_cast<const unsigned char*>(protocol_.data());
+  SSL_CTX_set_alpn_protos(context(), list, unsigned(protocol_.size()));
   const auto choose = [](SSL* /*ssl*/, const unsigned char** out, unsigned char* out_size,
-                         const unsigned char* in, unsigned /*in_size*/, void* is_silent) {
-    if (is_silent != nullptr) return SSL_TLSEXT_ERR_NOACK;
-    *out = in + 1;
-    *out_size = in[0];
+                         const unsigned char* /*in*/, unsigned /*in_size*/, void* own) {
+    const auto& chosen = *static_cast<const std::string*>(own);
+    if (chosen.empty()) return SSL_TLSEXT_ERR_NOACK;
+    *out = reinterpret_cast<const unsigned char*>(chosen.data()) + 1;
+    *out_size = static_cast<unsigned char>(chosen[0]);
     return SSL_TLSEXT_ERR_OK;
   };
-  SSL_CTX_set_alpn_select_cb(context(), choose, list.empty() ? context() : nullptr);
+  SSL_CTX_set_alpn_select_cb(context(), choose, &protocol_);
 }
 
 void raw_peer::set_certificate(const certificate_files& files) {
@@ -56,6 +56,7 @@ void raw_peer::set_certificate(const certificate_files& files) {
 
 void raw_peer::set_key(const psk_key& key) {
   key_ = key;
+  REQUIRE(SSL_CTX_set_ciphersuites(context(), "TLS_AES_128_GCM_SHA256") == 1);
   SSL_CTX_set_psk_use_session_callback(
       context(), [](SSL* ssl, const EVP_MD* /*hash*/, const unsigned char** id,
                     std::size_t* id_size, SSL_SESSION** session) {
@@ -107,6 +108,17 @@ task<> raw_peer::run(wire_end& end) {
 void raw_peer::send(wire_end& end, std::span<const std::byte> bytes) {
   REQUIRE(SSL_write(ssl_.get(), bytes.data(), int(bytes.size())) == int(bytes.size()));
   end.deliver(output());
+}
+
+std::vector<std::byte> raw_peer::receive(wire_end& end) {
+  std::vector<std::byte> bytes(64 * 1024);
+  const auto came = end.try_read(bytes);
+  REQUIRE(came.has_value());
+  BIO_write(SSL_get_rbio(ssl_.get()), bytes.data(), int(*came));
+  const int n = SSL_read(ssl_.get(), bytes.data(), int(bytes.size()));
+  REQUIRE(n > 0);
+  bytes.resize(std::size_t(n));
+  return bytes;
 }
 
 }  // namespace cordma::test

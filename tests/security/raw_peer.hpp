@@ -27,6 +27,11 @@ class raw_peer {
   /// Sends these bytes as data, once `run` has shaken hands.
   void send(wire_end& end, std::span<const std::byte> bytes);
 
+  /// Reads data that came, once `run` has ended.
+  std::vector<std::byte> receive(wire_end& end);
+  /// The next data uses new keys, and the peer shall do so, too.
+  void renew_keys() { SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_REQUESTED); }
+
   bool has_succeeded = false;
   std::string error;  // OpenSSL's, of the handshake.
 
@@ -41,6 +46,7 @@ class raw_peer {
   std::unique_ptr<SSL_CTX, free> context_;
   std::unique_ptr<SSL, free> ssl_;
   psk_key key_{"", {}};
+  std::string protocol_;  // As ALPN lists it.
 };
 
 /// One side of ours against a raw one.

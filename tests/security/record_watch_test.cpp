@@ -1,5 +1,7 @@
 #include "security/record_watch.hpp"
 
+#include "security/values.hpp"
+
 #include <catch2/catch.hpp>
 
 #include <cstddef>
@@ -27,12 +29,6 @@ std::vector<std::byte> operator+(std::vector<std::byte> a, const std::vector<std
   return a;
 }
 
-std::vector<std::byte> text(std::string_view s) {
-  std::vector<std::byte> bytes;
-  for (const char c : s) bytes.push_back(std::byte(c));
-  return bytes;
-}
-
 }  // namespace
 
 TEST_CASE("records of each type and length are followed, however they are cut", "[security]") {
@@ -54,14 +50,14 @@ TEST_CASE("records of each type and length are followed, however they are cut", 
 
 TEST_CASE("text in the clear is found where a header is due, and nowhere else", "[security]") {
   const std::vector<std::byte> before = record(22, 7);
-  const std::vector<std::byte> bytes = before + text("CRMA");
+  const std::vector<std::byte> bytes = before + test::bytes_of("CRMA");
   record_watch whole;
   const auto outcome = whole.follow(bytes);
   CHECK(outcome.found == finding::clear_text);
   CHECK(outcome.bytes == before.size());
 
   record_watch at_once;
-  CHECK(at_once.follow(text("GET /")).found == finding::clear_text);
+  CHECK(at_once.follow(test::bytes_of("GET /")).found == finding::clear_text);
   for (const std::byte type : {std::byte{0}, std::byte{19}, std::byte{24}, std::byte{255}}) {
     record_watch other;
     CHECK(other.follow(record(std::to_integer<unsigned char>(type), 0)).found ==

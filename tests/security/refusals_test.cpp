@@ -1,6 +1,6 @@
 #include "security/certificates.hpp"
 #include "security/raw_peer.hpp"
-#include "security/tls_pair.hpp"
+#include "security/values.hpp"
 #include "security/wire.hpp"
 
 #include <catch2/catch.hpp>
@@ -12,8 +12,6 @@ using namespace cordma::test;
 using Catch::Matchers::Contains;
 
 namespace {
-
-credentials blue(unsigned char filled = 1) { return credentials::psk({"blue", secret_of(filled)}); }
 
 /// The client has not shaken hands, or learns of its end as soon as it reads.
 bool is_refused(tls_wire& w) {
@@ -122,22 +120,25 @@ TEST_CASE("a certificate that is not valid now is refused by either side", "[sec
   }
 }
 
-TEST_CASE("a certificate of another authority is refused by either side", "[security]") {
+TEST_CASE("a certificate of another authority is refused by either side, whatever its name",
+          "[security]") {
   executor unused;
   const authority ca;
-  const authority foreign;
   const credentials good = ca.issue();
-  certificate_files files = foreign.files(certificate_terms{.common_name = "stranger"});
-  files.authorities = ca.authority_path();
-  const credentials stranger = credentials::certificates(files);
-  for (const bool is_client : {true, false}) {
-    tls_wire w{unused, is_client ? stranger : good, is_client ? good : stranger};
-    w.shake_hands();
-    const side_outcome& judge = is_client ? w.server_side : w.client_side;
-    CHECK(judge.failed_with(errc::not_authenticated));
-    CHECK_THAT(judge.text(),
-               Contains("no authority in") && Contains("ca.pem") && Contains("stranger"));
-    CHECK(is_refused(w));
+  for (const char* name : {"an authority", "another authority"}) {
+    const authority foreign{name};
+    certificate_files files = foreign.files(certificate_terms{.common_name = "stranger"});
+    files.authorities = ca.authority_path();
+    const credentials stranger = credentials::certificates(files);
+    for (const bool is_client : {true, false}) {
+      tls_wire w{unused, is_client ? stranger : good, is_client ? good : stranger};
+      w.shake_hands();
+      const side_outcome& judge = is_client ? w.server_side : w.client_side;
+      CHECK(judge.failed_with(errc::not_authenticated));
+      CHECK_THAT(judge.text(),
+                 Contains("no authority in") && Contains("ca.pem") && Contains("stranger"));
+      CHECK(is_refused(w));
+    }
   }
 }
 

@@ -2,26 +2,13 @@
 
 #include "security/certificates.hpp"
 #include "security/tls_pair.hpp"
+#include "security/values.hpp"
 
 using namespace cordma;
 using namespace cordma::test;
 
-namespace {
-
-credentials one_key(unsigned char filled = 1) {
-  return credentials::psk({"blue", secret_of(filled)});
-}
-
-std::vector<std::byte> numbered(std::size_t size) {
-  std::vector<std::byte> bytes(size);
-  for (std::size_t i = 0; i < size; ++i) bytes[i] = std::byte(i * 7 + i / 256);
-  return bytes;
-}
-
-}  // namespace
-
 TEST_CASE("two sides with the same key know each other by its id", "[security]") {
-  const credentials key = one_key();
+  const credentials key = blue();
   tls_pair p{key, key};
   p.connect();
   CHECK(p.client.peer().kind == authentication::psk);
@@ -43,7 +30,7 @@ TEST_CASE("two sides with certificates of one authority know each other by name"
 }
 
 TEST_CASE("bytes of any number go through TLS in both directions at once", "[security]") {
-  const credentials key = one_key();
+  const credentials key = blue();
   for (const std::size_t size : {0u, 1u, 127u, 16'384u, 16'385u, 1u << 20}) {
     tls_pair p{key, key};
     p.connect();

@@ -18,10 +18,6 @@
 
 namespace cordma::test {
 
-inline std::vector<std::byte> secret_of(unsigned char filled, std::size_t size = 32) {
-  return std::vector<std::byte>(size, std::byte{filled});
-}
-
 /// The two ends of a Unix socket pair.
 struct socket_pair {
   socket_pair() {
