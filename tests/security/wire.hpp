@@ -8,6 +8,7 @@
 #include <support/manual_executor.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -33,6 +34,7 @@ class wire_end final : public byte_channel {
     return n;
   }
   std::size_t try_write(std::span<const std::byte> from) override {
+    if (is_broken) throw error{errno_failure(EPIPE, "send")};
     const std::size_t n = std::min(from.size(), room - (other->inbox.size() - other->read));
     was_full = n < from.size();
     if (n != 0) deliver(from.first(n));
@@ -59,6 +61,7 @@ class wire_end final : public byte_channel {
   std::size_t read_max = SIZE_MAX;  // At once.
   std::size_t room = SIZE_MAX;      // For what the other end has not read.
   bool was_full = false;
+  bool is_broken = false;       // Writing fails.
   bool has_ended = false;       // The other end has.
   std::vector<std::byte> sent;  // All that was written, before it was changed.
   /// Changes what is written on its way: from this offset on.
