@@ -55,6 +55,7 @@
 #include <cordma/runtime/metrics.hpp>
 #include <cordma/runtime/runtime.hpp>
 #include <cordma/runtime/runtime_group.hpp>
+#include <cordma/security/credentials.hpp>
 #include <cordma/verbs/access.hpp>
 #include <cordma/verbs/completion_queue.hpp>
 #include <cordma/verbs/device.hpp>

@@ -49,6 +49,7 @@ meaning meaning_of(errc e) noexcept {
     case errc::handler_failed: return {"the call's handler failed"};
     case errc::shutting_down: return {"the server takes no more calls", retry_later};
     case errc::unknown_host: return {"no such host"};
+    case errc::not_authenticated: return {"not authenticated"};
   }
   return {"unknown cordma error"};
 }

@@ -37,6 +37,7 @@ template <> struct std::hash<int> {};
 """
 NAMES = ["alias", "holder", "kind", "limit", "line", "make", "more", "other", "plain", "verbs::pd"]
 
+# Who may connect, and each way in, took some of both.
 HEADERS_MAX = 64
 NAMES_MAX = 200
 # The headers that a file with one awaited WRITE reads.

@@ -16,16 +16,17 @@ MAY_INCLUDE = {
     "coro": "base",
     "verbs": "base",
     "io": "base coro",
+    "security": "base coro io",
     "memory": "base verbs",
     "queue": "base coro io verbs memory",
     "request": "base coro io verbs memory queue",
-    "agent": "base coro io verbs memory queue request",
+    "agent": "base coro io security verbs memory queue request",
     "cm": "base coro io verbs",
-    "connection": "base coro io verbs memory queue request agent cm",
-    "messages": "base coro io verbs memory queue request agent cm connection",
-    "rpc": "base coro io verbs memory queue request agent cm connection messages",
-    "collective": "base coro io verbs memory queue request agent cm connection",
-    "runtime": "base coro io verbs memory queue request agent cm connection",
+    "connection": "base coro io security verbs memory queue request agent cm",
+    "messages": "base coro io security verbs memory queue request agent cm connection",
+    "rpc": "base coro io security verbs memory queue request agent cm connection messages",
+    "collective": "base coro io security verbs memory queue request agent cm connection",
+    "runtime": "base coro io security verbs memory queue request agent cm connection",
 }
 
 # The table of softverbs' docs/design.md: a room may include those before it.

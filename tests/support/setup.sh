@@ -21,7 +21,7 @@ usage() {
 
 # Debian's names. The guest's come from `tests/vm/guest packages`.
 packages_build=(g++ meson ninja-build pkg-config python3 libibverbs-dev librdmacm-dev
-  liburing-dev libjemalloc-dev catch2 libcli11-dev ibverbs-providers
+  liburing-dev libjemalloc-dev libssl-dev catch2 libcli11-dev ibverbs-providers
   # Meson finds it: what was compiled once, in whatever build folder or clone, is not again.
   ccache
   # Messages of another kind than ours, for tests/rpc.
@@ -66,7 +66,8 @@ missing_elsewhere() {
   for command in g++ meson ninja pkg-config python3 protoc doxygen; do
     command -v "$command" >/dev/null || echo "the command $command"
   done
-  for module in libibverbs librdmacm liburing jemalloc catch2 CLI11 protobuf-lite; do
+packages_build=(g++ meson ninja-build pkg-config python3 libibverbs-dev librdmacm-dev
+  liburing-dev libjemalloc-dev libssl-dev catch2 libcli11-dev ibverbs-providers
     pkg-config --exists "$module" 2>/dev/null || echo "the library $module, with its headers"
   done
   if ! echo '#include <valgrind/callgrind.h>' | g++ -E -x c++ - >/dev/null 2>&1; then

@@ -45,6 +45,7 @@ enum class errc : int {
   handler_failed = 30,          ///< The call's handler threw, or its reply could not be sent.
   shutting_down = 31,           ///< The server takes no more calls; this one has not run.
   unknown_host = 32,            ///< A host name that does not resolve.
+  not_authenticated = 33,       ///< The peer's key or certificate is not what this side asks for.
 };
 
 /// Status of a failed work completion: the values of `ibv_wc_status` (ibv_poll_cq(3)), named

@@ -1,0 +1,29 @@
+#include "security/tls_engine.hpp"
+
+#include <cordma/base/error.hpp>
+#include <cordma/security/credentials.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <vector>
+
+using namespace cordma;
+using Catch::Matchers::Contains;
+
+TEST_CASE("without OpenSSL keys and certificates are refused at once, with the way out",
+          "[security]") {
+  const psk_key key{"blue", std::vector<std::byte>(32)};
+  const std::string way_out = "-Dopenssl=enabled";
+  CHECK_THROWS_WITH(credentials::psk(key), Contains("credentials::psk") && Contains(way_out));
+  CHECK_THROWS_WITH(credentials::certificates({}),
+                    Contains("credentials::certificates") && Contains(way_out));
+}
+
+TEST_CASE("without OpenSSL secrets are compared all the same", "[security]") {
+  std::vector<std::byte> a(32);
+  const std::vector<std::byte> b(32);
+  CHECK(is_same_secret(a, b));
+  CHECK_FALSE(is_same_secret(a, std::span{b}.first(31)));
+  a[31] = std::byte{1};
+  CHECK_FALSE(is_same_secret(a, b));
+}
