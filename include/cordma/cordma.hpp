@@ -17,6 +17,7 @@
 #include <cordma/connection/connection_request.hpp>
 #include <cordma/connection/endpoint.hpp>
 #include <cordma/connection/listener.hpp>
+#include <cordma/connection/prepared_connection.hpp>
 #include <cordma/connection/serve.hpp>
 #include <cordma/coro/channel.hpp>
 #include <cordma/coro/event.hpp>

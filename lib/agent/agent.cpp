@@ -164,11 +164,13 @@ void agent::on_bootstrap(const frame& f, unsigned slot) {
 }
 
 void agent::on_channel_failure() noexcept {
+  proved.set();
   if (bytes) bytes->on_failure();
 }
 
 void agent::on_bad_frame(const failure& why) noexcept {
   bad_frame = why;
+  proved.set();
   context.break_connection(errc::bad_frame, "agent");
 }
 

@@ -21,7 +21,7 @@ struct agent_resources {
 /// The state that an agent shares with its two halves, the lender and the borrower.
 struct agent_context : agent_resources {
   control_channel& channel;
-  const agent_options options;
+  agent_options options;
   cordma::executor& executor = data.driver().executor();
   remote_mr_slice flush_word{};  ///< the peer's `lending::flush_word`, once the agent has started
   lending_counters counters{};

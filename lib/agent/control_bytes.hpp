@@ -21,6 +21,7 @@ class control_bytes final : public byte_channel {
   std::optional<std::size_t> try_read(std::span<std::byte> into) override;
   std::size_t try_write(std::span<const std::byte> from) override;
   void end_writing() noexcept override;
+  [[nodiscard]] bool ends_with_peer() const noexcept override { return false; }
 
   /// Takes a frame of bytes, and keeps its slot until they are read. \errors errc::bad_frame: bytes
   /// after the end.

@@ -72,6 +72,10 @@ class control_channel final : private message_handler, private waiter {
   /// Waits until the peer's device has all that was sent, frames that wait for credits included, or
   /// the channel no longer works. Unanswered questions wait on.
   event::wait_op settled() noexcept;
+  [[nodiscard]] bool has_settled() const noexcept { return settled_.is_set(); }
+  /// Sends a frame whose acknowledgement the queue pair waits for: the peer's device is asked
+  /// whether it is there.
+  void probe() noexcept { on_idle_awaited(); }
 
  private:
   using list = intrusive_list<outgoing>;

@@ -18,26 +18,29 @@ namespace {
 constexpr std::chrono::milliseconds linger_max{500};
 constexpr std::size_t linger_bytes_max = 64 * 1024;
 
-/// Reads the preamble first: a peer of another protocol mostly sends less than a frame, and is
-/// refused at once, not at the deadline.
-task<handshake::frame> read_frame(byte_channel& channel) {
+/// A frame, and its bytes.
+struct received {
+  handshake::frame frame;
   handshake::frame_bytes_t bytes;
-  const std::span<std::byte, handshake::frame_bytes> all{bytes};
+};
+
+/// Reads the preamble first: a peer of another protocol mostly sends less than a frame, and is
+/// refused at once, not at the deadline. \errors also what a refusal says.
+task<received> read_frame(byte_channel& channel) {
+  received got;
+  const std::span<std::byte, handshake::frame_bytes> all{got.bytes};
   co_await read_exactly(channel, all.first<handshake::preamble_bytes>());
   const auto whole = all.first(handshake::check_preamble(all.first<handshake::preamble_bytes>()));
   co_await read_exactly(channel, whole.subspan(handshake::preamble_bytes));
-  co_return handshake::decode(whole);
+  got.frame = handshake::decode(whole);
+  const auto* const verdict = std::get_if<handshake::verdict>(&got.frame);
+  if (verdict != nullptr && !verdict->is_accepted()) throw error{verdict->to_failure()};
+  co_return got;
 }
 
-/// Reads a frame that is a `Wanted`, or a refusal. \errors what the refusal says.
 template <class Wanted>
-task<Wanted> read(byte_channel& channel, const char* wanted) {
-  const handshake::frame f = co_await read_frame(channel);
-  if (const auto* verdict = std::get_if<handshake::verdict>(&f);
-      verdict != nullptr && !verdict->is_accepted()) {
-    throw error{verdict->to_failure()};
-  }
-  if (const auto* due = std::get_if<Wanted>(&f)) co_return *due;
+const Wanted& expect(const received& got, const char* wanted) {
+  if (const auto* due = std::get_if<Wanted>(&got.frame)) return *due;
   throw error{{.code = errc::bad_handshake, .call = "handshake", .detail = wanted}};
 }
 
@@ -56,16 +59,27 @@ task<> send_last_words(byte_channel& channel, failure why) {
 }  // namespace
 
 task<handshake::start> read_start(byte_channel& channel) {
-  return read<handshake::start>(channel, "another frame came where a start was due");
+  const received got = co_await read_frame(channel);
+  co_return expect<handshake::start>(got, "another frame came where a start was due");
 }
 
-task<handshake::hello> read_hello(byte_channel& channel) {
-  return read<handshake::hello>(channel, "another frame came where a hello was due");
+task<handshake::received_hello> read_hello(byte_channel& channel) {
+  const received got = co_await read_frame(channel);
+  co_return handshake::received_hello{
+      expect<handshake::hello>(got, "another frame came where a hello was due"), got.bytes};
 }
 
 task<> read_acceptance(byte_channel& channel) {
-  static_cast<void>(
-      co_await read<handshake::verdict>(channel, "another frame came where a verdict was due"));
+  const received got = co_await read_frame(channel);
+  expect<handshake::verdict>(got, "another frame came where a verdict was due");
+}
+
+task<> read_refusal(byte_channel& channel) {
+  const received got = co_await read_frame(channel);
+  static_cast<void>(got);
+  throw error{{.code = errc::bad_handshake,
+               .call = "handshake",
+               .detail = "another frame came where a refusal was due"}};
 }
 
 task<> refuse(byte_channel& channel, failure why) {

@@ -18,7 +18,9 @@ namespace bootstrap {
 /// \errors errc::bad_handshake, errc::incompatible_peer, errc::disconnected; what a refusal says.
 task<handshake::start> read_start(byte_channel& channel);
 /// \errors as `read_start`.
-task<handshake::hello> read_hello(byte_channel& channel);
+task<handshake::received_hello> read_hello(byte_channel& channel);
+/// Throws the failure that the peer's next frame, a refusal, says. \errors as `read_start`.
+task<> read_refusal(byte_channel& channel);
 /// Returns when the peer accepted. \errors as `read_start`.
 task<> read_acceptance(byte_channel& channel);
 /// Tells the peer why it is refused. Waits a bounded time for the peer to close, because closing a

@@ -37,7 +37,7 @@ task<stream_socket> connect_stream(cordma::executor& executor, const endpoint& s
 task<connection> connect_to(connection_resources resources, endpoint server,
                             connection_options options) {
   static_cast<void>(detail::checked_port(resources.ctx, options));
-  detail::link way{co_await connect_stream(resources.executor, server)};
+  detail::link way{co_await connect_stream(resources.executor, server), server.host};
   co_return co_await detail::shake_hands_as_client(resources, options, way);
 }
 
@@ -147,6 +147,7 @@ mr_allocator& connection::memory() noexcept { return state_->memory; }
 
 const socket_address& connection::local() const noexcept { return state_->local; }
 const socket_address& connection::peer() const noexcept { return state_->peer; }
+const identity& connection::peer_identity() const noexcept { return state_->peer_identity; }
 const std::array<std::byte, 64>& connection::peer_private_data() const noexcept {
   return state_->peer_hello.private_data;
 }

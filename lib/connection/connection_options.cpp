@@ -2,6 +2,7 @@
 
 #include "agent/agent.hpp"
 #include "base/check_option.hpp"
+#include "base/failures.hpp"
 #include "connection_state.hpp"
 #include "verbs/queue_pair_attributes.hpp"
 
@@ -27,6 +28,9 @@ void each_field(auto& o, auto& c, auto with) {
   with(o.min_rnr_timer, c.min_rnr_timer);
   with(o.heartbeat, c.heartbeat);
   with(o.agent, c.agent);
+  with(o.credentials, c.credentials);
+  with(o.insecure, c.insecure);
+  with(o.allow_foreign_gid, c.allow_foreign_gid);
   with(o.private_data, c.private_data);
   with(o.connect_timeout, c.connect_timeout);
   with(o.close_timeout, c.close_timeout);
@@ -85,6 +89,11 @@ void check(const connection_options& o, const verbs::device_limits& limits,
     const auto most = std::min(limits.qp_rd_atom_max, limits.qp_init_rd_atom_max);
     check_range("rd_atomic_max", *o.rd_atomic_max, 0, most);
     if (o.agent.enabled) check_range("rd_atomic_max beside an agent", *o.rd_atomic_max, 1, most);
+  }
+  if (o.credentials != nullptr && !o.agent.enabled) {
+    detail::throw_failure(errc::not_supported, "connection_options",
+                          "credentials without an agent: agents bind the queue pairs to who the "
+                          "peer is; leave agent.enabled");
   }
   check_timeout("connection_options", "heartbeat.interval", o.heartbeat.interval);
   check_range("heartbeat.misses", o.heartbeat.misses, 1, 1000);

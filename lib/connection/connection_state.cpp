@@ -6,9 +6,12 @@
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/version.hpp>
 
+#include <netinet/in.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 namespace cordma::detail {
@@ -65,6 +68,19 @@ bool needs_own_domain(const connection_resources& r, const agent_options& option
           (policy.isolation_min == isolation::shared_key && !r.lending.has_windows()));
 }
 
+/// Returns the address that a GID is, with port 0.
+socket_address address_of(const ibv_gid& gid) noexcept {
+  sockaddr_in6 v6{};
+  v6.sin6_family = AF_INET6;
+  std::memcpy(&v6.sin6_addr, gid.raw, sizeof gid.raw);
+  if (!IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr))
+    return {reinterpret_cast<const sockaddr*>(&v6), sizeof v6};
+  sockaddr_in v4{};
+  v4.sin_family = AF_INET;
+  std::memcpy(&v4.sin_addr, gid.raw + 12, sizeof v4.sin_addr);
+  return {reinterpret_cast<const sockaddr*>(&v4), sizeof v4};
+}
+
 /// Only a stop is passed on: a wait that failed, or was too long, has ended as well.
 void pass_stop(const result<void>& waited) {
   if (waited.is_cancelled()) throw cancelled{};
@@ -90,6 +106,7 @@ connection_state::connection_state(const connection_resources& r, const connecti
                                    const socket_address& peer_address)
     : timer{[](timer& self) noexcept { static_cast<connection_state&>(self).tick(); }},
       mode_{r.mode},
+      ctx_{r.ctx},
       options_{options},
       port_{checked_port(r.ctx, options)},
       gid_{chosen_gid(r.ctx, port_, options, local_address)},
@@ -149,22 +166,78 @@ connection_state::~connection_state() {
   fail_agent();
 }
 
-void connection_state::agree(const handshake::hello& remote) {
+task<> connection_state::proved() {
+  if (!agent) co_return;
+  co_await agent->proved.wait();
+  if (agent->bad_frame) throw error{*agent->bad_frame};
+  for (const callback_queue_pair* pair :
+       {static_cast<callback_queue_pair*>(&qp), &agent->control()}) {
+    if (pair->has_failed()) throw error{pair->failure_reason().to_failure(local_hello.qpn)};
+  }
+}
+
+bool connection_state::has_own_gid(const ibv_gid& gid) const {
+  const std::vector<verbs::gid_entry> table = ctx_.gid_table(port_.number);
+  return std::ranges::any_of(
+      table, [&](const verbs::gid_entry& own) { return verbs::same_gid(own.gid, gid); });
+}
+
+void connection_state::limit_lending(const lending_policy& policy) noexcept {
+  if (!agent) return;
+  lending_policy& ours = agent->context.options.lending;
+  const lending_policy before = ours;
+  ours = policy;
+  ours.isolation_min = before.isolation_min;
+  ours.isolation_max = before.isolation_max;
+  ours.zero_based = before.zero_based;
+}
+
+void connection_state::connect_control(verbs::rtr_attributes rtr, verbs::rts_attributes rts) {
+  rtr.min_rnr_timer = options_.min_rnr_timer;
+  rts.timeout = options_.timeout;
+  agent->control().verbs().to_rtr(rtr);
+  agent->control().verbs().to_rts(rts);
+  path_ = rtr;
+}
+
+void connection_state::agree(const handshake::hello& remote,
+                             const std::optional<agent_protocol::payload>& expected,
+                             std::optional<std::uint8_t> control_timeout) {
   static_assert(handshake::agent_address::version_ours == agent_protocol::version);
   peer_hello = remote;
+  if (peer == socket_address{}) peer = address_of(remote.gid);
   agreement = handshake::negotiate(local_hello, remote, gid_.index);
-  const auto bring_up = [&](callback_queue_pair& pair, handshake::pair_attributes& agreed) {
+  const auto bring_up = [&](callback_queue_pair& pair, handshake::pair_attributes& agreed,
+                            std::uint8_t timeout) {
     agreed.rtr.min_rnr_timer = options_.min_rnr_timer;
-    agreed.rts.timeout = options_.timeout;
+    agreed.rts.timeout = timeout;
     agreed.rts.retry_cnt = options_.retry_cnt;
     agreed.rts.rnr_retry = options_.rnr_retry;
     pair.verbs().to_rtr(agreed.rtr);
     pair.verbs().to_rts(agreed.rts);
   };
-  bring_up(qp, agreement);
-  if (!agreement.control) return agent.reset();
-  bring_up(agent->control(), *agreement.control);
-  agent->start(remote.agent.flush_word);  // The peer may send frames before this side is done.
+  if (path_) {
+    agreement.rtr.peer = path_->peer;
+    agreement.rtr.path_mtu = std::min(agreement.rtr.path_mtu, path_->path_mtu);
+  }
+  bring_up(qp, agreement, options_.timeout);
+  if (!agreement.control) {
+    if (expected) {
+      throw error{{.code = errc::incompatible_peer,
+                   .call = "handshake",
+                   .detail = "credentials need agents of one version on both sides"}};
+    }
+    return agent.reset();
+  }
+  if (!path_) {
+    bring_up(agent->control(), *agreement.control, control_timeout.value_or(options_.timeout));
+  } else if (remote.agent.qpn != path_->dest_qpn) {
+    throw error{{.code = errc::bad_handshake,
+                 .call = "handshake",
+                 .detail = "the hello's agent is not the one that rdma_cm has connected"}};
+  }
+  agent->start(remote.agent.flush_word,
+               expected);  // The peer may send frames before this side is done.
 }
 
 void connection_state::watch_over(std::unique_ptr<byte_channel> channel) {
@@ -173,18 +246,23 @@ void connection_state::watch_over(std::unique_ptr<byte_channel> channel) {
   channel_->keep_alive(options_.heartbeat.interval, options_.heartbeat.misses);
   failure_watch_.emplace(*this, qp, &on_failure);
   if (agent) agent_watch_.emplace(*this, agent->control(), &on_agent_failure);
-  if (options_.heartbeat.enabled && peer_hello.allows_writes && !qp.has_failed()) {
+  if (options_.heartbeat.enabled && can_beat() && !qp.has_failed()) {
     executor.arm(*this, executor.after(options_.heartbeat.interval));
   }
   channel_->listen(this);
   on_channel_change();  // The peer may have said its goodbye before.
 }
 
+/// Where neither a socket nor rdma_cm tells of the peer's end, the agent can ask after it as well.
+bool connection_state::can_beat() const noexcept {
+  return peer_hello.allows_writes || (agent && !channel_->ends_with_peer());
+}
+
 void connection_state::abort(errc code, const char* call) noexcept {
   disarm();
   qp.abort({.code = code, .call = call});
   fail_agent();
-  if (channel_) channel_->end_writing();
+  if (channel_) channel_->hang_up();
 }
 
 /// Tells the agent that the data queue pair is in ERROR: its windows can be destroyed.
@@ -229,10 +307,21 @@ void connection_state::peer_hung_up() noexcept {
 
 void connection_state::await_late_acks() noexcept {
   qp.driver().reap_all();
-  if (qp.sends().is_idle() || executor.now() >= *late_acks_until_) {
+  const bool is_late = executor.now() >= *late_acks_until_;
+  if (is_late || (qp.sends().is_idle() && has_told_end())) {
     return abort(errc::disconnected, "hang_up");
   }
   executor.arm(*this, executor.after(late_ack_interval));
+}
+
+/// Returns true once the peer knows that this side has ended, too, or will by itself.
+bool connection_state::has_told_end() noexcept {
+  if (channel_->ends_with_peer() || !agent) return true;
+  if (!std::exchange(is_end_told_, true)) {
+    channel_->end_writing();
+    static_cast<void>(agent->settled());
+  }
+  return agent->channel.has_settled();
 }
 
 /// Handles the failure of the queue pair. The end of the stream tells the peer, which may not know.
@@ -240,7 +329,7 @@ std::coroutine_handle<> connection_state::on_failure(waiter& watch) noexcept {
   connection_state& state = static_cast<failure_watch&>(watch).state;
   state.disarm();
   state.fail_agent();
-  state.channel_->end_writing();
+  state.channel_->hang_up();
   return std::noop_coroutine();
 }
 
@@ -253,7 +342,9 @@ std::coroutine_handle<> connection_state::on_agent_failure(waiter& watch) noexce
 void connection_state::tick() noexcept {
   if (qp.has_failed()) return;
   if (late_acks_until_) return await_late_acks();
-  if (beat_ && !beat_->has_ended()) {
+  if (!peer_hello.allows_writes) {
+    agent->channel.probe();
+  } else if (beat_ && !beat_->has_ended()) {
     // In manual mode the WRITE may have ended long ago: only the program's `poll` would find out.
     if (!is_manual() && ++missed_ >= options_.heartbeat.misses) {
       return abort(errc::disconnected, "heartbeat");
@@ -292,7 +383,9 @@ task<> connection_state::close() {
     pass_stop(co_await as_result(with_timeout(qp.sends_idle(), limit, &executor)));
     if (agent) pass_stop(co_await as_result(with_timeout(agent->settled(), limit, &executor)));
     say_goodbye();
-    pass_stop(co_await as_result(with_timeout(peer_gone_.wait(), limit, &executor)));
+    const bool is_answered = agent || channel_->ends_with_peer();
+    if (is_answered)
+      pass_stop(co_await as_result(with_timeout(peer_gone_.wait(), limit, &executor)));
     abort(errc::disconnected, "close");
   }
   co_await drain();

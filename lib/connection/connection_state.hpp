@@ -12,6 +12,7 @@
 #include <cordma/detail/connection/handshake.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/io/socket_address.hpp>
+#include <cordma/security/credentials.hpp>
 
 #include <memory>
 #include <optional>
@@ -37,8 +38,21 @@ class connection_state final : private timer, private byte_channel::listener {
   ~connection_state();
 
   /// Moves the queue pair to RTR and RTS, as agreed with `remote`. Starts the agent, or destroys it
-  /// if the peer has none. \errors errc::incompatible_peer; the verbs'.
-  void agree(const handshake::hello& remote);
+  /// if the peer has none. `expected`: what the peer's agent must prove first.
+  /// \errors errc::incompatible_peer; the verbs'.
+  void agree(const handshake::hello& remote,
+             const std::optional<agent_protocol::payload>& expected = {},
+             std::optional<std::uint8_t> control_timeout = {});
+  /// Connects the control queue pair as rdma_cm says. `agree` then leaves it alone, and sends the
+  /// data queue pair's packets the same way. \errors the verbs'.
+  void connect_control(verbs::rtr_attributes rtr, verbs::rts_attributes rts);
+  /// Ends when the peer's agent has proved what was expected. \errors why it cannot any more.
+  task<> proved();
+  [[nodiscard]] const connection_options& options() const noexcept { return options_; }
+  /// Returns true if the port's table has the GID. \errors those of the verbs.
+  [[nodiscard]] bool has_own_gid(const ibv_gid& gid) const;
+  /// Lets the agent lend what `policy` says, but for what is fixed already: the isolation.
+  void limit_lending(const lending_policy& policy) noexcept;
   /// Starts to watch the channel, the heartbeat and the queue pair, when both sides have accepted.
   void watch_over(std::unique_ptr<byte_channel> channel);
 
@@ -52,6 +66,7 @@ class connection_state final : private timer, private byte_channel::listener {
 
  private:
   const completion_mode mode_;
+  const verbs::context& ctx_;
   const connection_options options_;
   const verbs::port_info port_;
   const verbs::gid_entry gid_;
@@ -68,7 +83,8 @@ class connection_state final : private timer, private byte_channel::listener {
   /// Null: one of the two sides has none. Declared after the queue pair that its windows lead to.
   std::unique_ptr<cordma::agent> agent;
   const socket_address local;
-  const socket_address peer;
+  socket_address peer;  ///< Of a peer without a bootstrap of ours, the address that its GID is.
+  identity peer_identity;
   handshake::hello local_hello;
   handshake::hello peer_hello;
   handshake::agreement agreement;
@@ -91,6 +107,8 @@ class connection_state final : private timer, private byte_channel::listener {
   void say_goodbye() noexcept;
   void peer_hung_up() noexcept;
   void await_late_acks() noexcept;
+  [[nodiscard]] bool has_told_end() noexcept;
+  [[nodiscard]] bool can_beat() const noexcept;
   void tick() noexcept;
   void beat() noexcept;
   [[nodiscard]] bool is_manual() const noexcept { return mode_ == completion_mode::manual; }
@@ -103,6 +121,8 @@ class connection_state final : private timer, private byte_channel::listener {
 
   std::optional<request_op<write_request<1>>> beat_;
   std::optional<time_point> late_acks_until_;
+  std::optional<verbs::rtr_attributes> path_;  ///< What rdma_cm has found.
+  bool is_end_told_ = false;
   unsigned missed_ = 0;
   std::uint32_t posted_before_ = 0;  // Requests posted until the last tick.
 };

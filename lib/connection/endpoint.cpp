@@ -9,6 +9,7 @@ namespace cordma {
 namespace {
 
 constexpr std::string_view unix_prefix{"unix:"};
+constexpr std::string_view cm_prefix{"rdma_cm:"};
 
 [[noreturn]] void throw_malformed(std::string_view text, const char* why) {
   std::string detail{"\""};
@@ -19,6 +20,12 @@ constexpr std::string_view unix_prefix{"unix:"};
 }  // namespace
 
 endpoint endpoint::parse(std::string_view text) {
+  if (text.starts_with(cm_prefix)) {
+    endpoint made = parse(text.substr(cm_prefix.size()));
+    if (made.way != bootstrap::tcp) throw_malformed(text, "rdma_cm connects to a host and a port");
+    made.way = bootstrap::rdma_cm;
+    return made;
+  }
   if (text.starts_with(unix_prefix)) {
     endpoint made{std::string{text.substr(unix_prefix.size())}, 0};
     if (made.host.empty()) throw_malformed(text, "no path; write unix:path, or unix:@name");
@@ -62,7 +69,8 @@ endpoint endpoint::of(std::string_view host, std::int64_t port) {
 std::string endpoint::to_string() const {
   if (way == bootstrap::unix_socket) return std::string{unix_prefix} + host;
   const bool is_ipv6 = host.find(':') != host.npos;
-  return (is_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  const std::string where = (is_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  return way == bootstrap::rdma_cm ? std::string{cm_prefix} + where : where;
 }
 
 }  // namespace cordma

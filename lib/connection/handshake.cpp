@@ -170,7 +170,8 @@ T random_value() {
 
 /// Returns true for a code that a refusal may carry: any other would let a peer fake a local error.
 bool is_of_a_handshake(errc code) noexcept {
-  return code == errc::bad_handshake || code == errc::incompatible_peer || code == errc::timed_out;
+  return code == errc::bad_handshake || code == errc::incompatible_peer ||
+         code == errc::timed_out || code == errc::not_authenticated;
 }
 
 }  // namespace
@@ -188,6 +189,8 @@ verdict verdict::refused(const failure& why) noexcept {
   const errc code = is_ours ? errc(why.code.value()) : errc::refused;
   verdict v{.code = std::uint8_t(is_of_a_handshake(code) ? code : errc::refused)};
   v.text = why.detail.empty() ? std::string_view{why.call} : why.detail.view();
+  // Nobody learns here what of his key or certificate was wrong.
+  if (why.code == errc::not_authenticated) v.text = "your key or certificate does not fit";
   return v;
 }
 

@@ -3,23 +3,66 @@
 #include "io/stream_channel.hpp"
 
 #include <cordma/io/socket_address.hpp>
+#include <cordma/security/credentials.hpp>
 
 #include <memory>
+#include <string>
 #include <utility>
+
+namespace cordma {
+class tls_channel;
+enum class tls_role : unsigned char;
+}  // namespace cordma
 
 namespace cordma::detail {
 
 /// The way to a peer, as a handshake finds it.
-struct link {
+class link {
+ public:
+  /// `host`: the name that a server's certificate must have; empty on the accepting side.
   /// \errors std::bad_alloc; those of getsockname(2) and getpeername(2): the peer has gone.
-  explicit link(stream_socket socket)
-      : local{socket.local_address()},
-        peer{socket.peer_address()},
-        channel{std::make_unique<stream_channel>(std::move(socket))} {}
+  explicit link(stream_socket socket, std::string host = {});
+  link(socket_address own, socket_address other, std::unique_ptr<byte_channel> over,
+       std::string host = {})
+      : local{own}, peer{other}, channel_{std::move(over)}, host_{std::move(host)} {}
 
-  socket_address local;
-  socket_address peer;
-  std::unique_ptr<byte_channel> channel;  ///< The connection takes it when both have accepted.
+  const socket_address local;
+  const socket_address peer;
+  identity peer_identity;
+
+  [[nodiscard]] byte_channel& channel() const noexcept { return *channel_; }
+  /// Lets TLS run over the channel, if `used` is not null. The peer must do the same.
+  /// \errors errc::not_authenticated, errc::incompatible_peer, …; what a refusal of the peer says.
+  task<> secure(const credentials* used, tls_role role);
+  [[nodiscard]] const tls_channel* tls() const noexcept { return tls_; }
+  /// Runs a step of the handshake. If it fails because the peer has refused in the clear, throws
+  /// what the peer said.
+  template <class T>
+  task<T> heard(task<T> step);
+  /// Throws what a peer said that has spoken in the clear, if it has.
+  task<> throw_refusal();
+  /// Returns where a refusal is heard: the channel, or what is below a handshake of TLS that
+  /// failed.
+  [[nodiscard]] byte_channel& refusal_channel() const noexcept;
+  /// Returns the failure that the peer is told when the handshake ends with `why`.
+  [[nodiscard]] failure for_peer(const failure& why) const noexcept;
+  /// Gives the channel to the connection, when both have accepted.
+  [[nodiscard]] std::unique_ptr<byte_channel> take_channel() noexcept {
+    return std::move(channel_);
+  }
+
+ private:
+  std::unique_ptr<byte_channel> channel_;
+  std::string host_;
+  tls_channel* tls_ = nullptr;  // Owned by `channel_`.
+  bool is_authenticating_ = false;
 };
+
+template <class T>
+task<T> link::heard(task<T> step) {
+  result<T> outcome = co_await as_result(std::move(step));
+  if (outcome.has_failure()) co_await throw_refusal();
+  co_return std::move(outcome).value();
+}
 
 }  // namespace cordma::detail

@@ -1,5 +1,6 @@
 #include <cordma/connection/listener.hpp>
 
+#include "base/failures.hpp"
 #include "bootstrap.hpp"
 #include "connection_state.hpp"
 #include "listener_state.hpp"
@@ -19,6 +20,14 @@ socket_address listening_address(const endpoint& local) {
 std::vector<socket_address> addresses_of(const endpoint& where) {
   if (where.way == endpoint::bootstrap::unix_socket) return {socket_address::unix_path(where.host)};
   return socket_address::resolve(where.host, where.port);
+}
+
+void check_reach(const socket_address& where, const connection_options& options) {
+  if (options.credentials != nullptr || options.insecure || where.is_loopback()) return;
+  throw_failure(errc::not_authenticated, "listen",
+                detail_text("%s: whoever reaches it could connect: set connection_options::"
+                            "credentials, or insecure to take everybody",
+                            where.to_string().c_str()));
 }
 
 endpoint endpoint_of(const socket_address& address) {
@@ -46,8 +55,10 @@ task<connection> next_of(detail::listener_state& state) {
 listener::listener(connection_resources resources, const endpoint& local,
                    const connection_options& options, const listener_options& limits) {
   static_cast<void>(detail::checked_port(resources.ctx, options));
+  const socket_address where = detail::listening_address(local);
+  detail::check_reach(where, options);
   state_.reset(new detail::listener_state{
-      resources.executor, detail::listening_address(local), limits, [=](detail::link& way) {
+      resources.executor, where, limits, [=](detail::link& way) {
         return detail::shake_hands_as_server(resources, options, way, limits.admit);
       }});
 }
@@ -80,7 +91,7 @@ task<connection> detail::accept(handshake_set::member& handshake, connection_res
   result<connection> made =
       co_await as_result(handshake.run(shake_hands_as_server(resources, options, way, admit)));
   if (!made.has_failure()) co_return std::move(made).value();
-  co_await handshake.refuse(*way.channel, made.failure());
+  co_await handshake.refuse(way.refusal_channel(), way.for_peer(made.failure()));
   throw error{made.failure()};
 }
 
@@ -92,7 +103,7 @@ task<connection> accept(connection_resources resources, stream_socket stream,
                                       handshake_timeout, &resources.executor));
   if (!made.has_failure()) co_return std::move(made).value();
   const failure why = bootstrap::name_timeout(made.failure(), "handshake", handshake_timeout);
-  co_await bootstrap::refuse(*way.channel, why);
+  co_await bootstrap::refuse(way.refusal_channel(), way.for_peer(why));
   throw error{why};
 }
 

@@ -105,7 +105,7 @@ task<> listener_state::serve(stream_socket socket,
     ++(handshake->was_dropped() ? counters.dropped : counters.rejected);
     last_rejection = made.failure();
     try {
-      if (way) co_await handshake->refuse(*way->channel, *last_rejection);
+      if (way) co_await handshake->refuse(way->refusal_channel(), way->for_peer(*last_rejection));
     } catch (const std::exception&) {
       // After a stop, or without memory, the client finds the stream closed.
     }

@@ -2,8 +2,10 @@
 
 #include "base/failures.hpp"
 #include "bootstrap.hpp"
-#include "connection_state.hpp"
+#include "peer_gid.hpp"
+#include "security/tls_channel.hpp"
 
+#include <algorithm>
 #include <array>
 #include <exception>
 #include <optional>
@@ -12,85 +14,142 @@
 namespace cordma::detail {
 namespace {
 
-/// Asks the program. \errors errc::refused: the program's reason.
-void admit_peer(const admission& admit, connection_options& options, const socket_address& peer,
-                const handshake::hello& remote) {
-  if (!admit) return;
-  connection_request request{peer};
-  request.private_data = remote.private_data;
+/// Asks the program about the peer. The request is also what it changed.
+connection_request asked(const admission& admit, const connection_options& options, const link& way,
+                         const handshake::hello& theirs) {
+  connection_request request{way.peer, way.peer_identity};
+  request.private_data = theirs.private_data;
   request.reply = options.private_data;
   request.lending = options.agent.lending;
+  if (!admit) return request;
   try {
     admit(request);
   } catch (const std::exception& e) {
     request.refuse(e.what());
   }
   if (!request.refusal().empty()) throw_failure(errc::refused, "accept", request.refusal());
-  options.private_data = request.reply;
-  options.agent.lending = request.lending;
+  return request;
 }
 
-/// Begins with a start, so that both need one packet.
-task<> greet(byte_channel& channel, const handshake::start& start, const handshake::hello& hello) {
-  std::array<std::byte, handshake::start_bytes + handshake::frame_bytes> words;
-  const auto rest = std::ranges::copy(handshake::encode(start), words.begin()).out;
-  std::ranges::copy(handshake::encode(hello), rest);
+template <std::size_t N>
+task<> say(byte_channel& channel, std::array<std::byte, N> words) {
   co_await write_all(channel, words);
 }
 
 task<> accept_peer(byte_channel& channel) {
-  const handshake::frame_bytes_t words = handshake::encode(handshake::verdict::accepted());
-  co_await write_all(channel, words);
+  return say(channel, handshake::encode(handshake::verdict::accepted()));
+}
+
+/// What each side's agent says first: values that only the ends of this TLS connection can make,
+/// over both hellos. They bind the queue pairs to who the peers are.
+struct proofs {
+  agent_protocol::payload client;
+  agent_protocol::payload server;
+};
+
+std::optional<proofs> proofs_of(const link& way, const handshake::frame_bytes_t& client,
+                                const handshake::frame_bytes_t& server) {
+  if (way.tls() == nullptr) return std::nullopt;
+  std::array<std::byte, 2 * handshake::frame_bytes> hellos;
+  std::ranges::copy(server, std::ranges::copy(client, hellos.begin()).out);
+  return proofs{.client = way.tls()->export_secret("EXPORTER-cordma-client", hellos),
+                .server = way.tls()->export_secret("EXPORTER-cordma-server", hellos)};
 }
 
 }  // namespace
 
-task<connection> shake_hands_as_client(connection_resources resources, connection_options options,
-                                       link& way) {
-  auto state = std::make_unique<connection_state>(resources, options, way.local, way.peer);
-  const handshake::start start{.nonce = handshake::random_nonce()};
-  state->local_hello.nonce = start.nonce;
-  co_await greet(*way.channel, start, state->local_hello);
-  const handshake::hello remote = co_await bootstrap::read_hello(*way.channel);
+handshake::start make_start(const connection_options& options) {
+  const auto* const used = options.credentials;
+  const authentication mode = used == nullptr ? authentication::none : used->kind();
+  return {.mode = std::uint8_t(mode), .nonce = handshake::random_nonce()};
+}
+
+void check_mode(const handshake::start& theirs, const connection_options& ours) {
+  const auto name = [](std::uint8_t mode) {
+    switch (authentication{mode}) {
+      case authentication::none: return "no authentication";
+      case authentication::psk: return "a pre-shared key";
+      case authentication::certificate: return "certificates";
+      default: return "another authentication";
+    }
+  };
+  const std::uint8_t own = make_start(ours).mode;
+  if (theirs.mode == own) return;
+  throw_failure(errc::incompatible_peer, "handshake",
+                detail_text("%s here, %s there: give both sides credentials of one kind, or none",
+                            name(own), name(theirs.mode)));
+}
+
+task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link& way) {
+  const handshake::frame_bytes_t hello = handshake::encode(state->local_hello);
+  co_await way.heard(write_all(way.channel(), hello));
+  const handshake::received_hello theirs = co_await way.heard(bootstrap::read_hello(way.channel()));
+  const std::optional<proofs> bound = proofs_of(way, hello, theirs.bytes);
   std::optional<failure> why;
   try {
-    state->agree(remote);
+    check_peer_gid(*state, theirs);
+    state->agree(theirs, bound ? std::optional{bound->server} : std::nullopt);
   } catch (const error& e) {
     why = e.failure();
   }
   if (why) {
-    co_await bootstrap::refuse(*way.channel, *why);
+    co_await bootstrap::refuse(way.channel(), *why);
     throw error{*why};
   }
-  co_await accept_peer(*way.channel);
-  co_await bootstrap::read_acceptance(*way.channel);
-  state->watch_over(std::move(way.channel));
+  if (bound) state->agent->send_proof(bound->client);
+  co_await accept_peer(way.channel());
+  co_await bootstrap::read_acceptance(way.channel());
+  co_await state->proved();
+  state->peer_identity = way.peer_identity;
+  state->watch_over(way.take_channel());
   co_return connection{std::move(state)};
+}
+
+task<connection> agree_as_server(const handshake::start& theirs, const connection_options& options,
+                                 link& way, const admission& admit,
+                                 callback<std::unique_ptr<connection_state>()> make) {
+  const handshake::received_hello hello = co_await way.heard(bootstrap::read_hello(way.channel()));
+  if (hello.nonce != theirs.nonce)
+    throw_failure(errc::bad_handshake, "handshake", "the hello is not that of the start");
+  const connection_request request = asked(admit, options, way, hello);
+  std::unique_ptr<connection_state> state = make();
+  state->limit_lending(request.lending);
+  state->local_hello.private_data = request.reply;
+  const handshake::frame_bytes_t ours = handshake::encode(state->local_hello);
+  const std::optional<proofs> bound = proofs_of(way, hello.bytes, ours);
+  check_peer_gid(*state, hello);
+  // The queue pair is ready to receive before the client knows its address: the client may send as
+  // soon as it has this side's hello.
+  state->agree(hello, bound ? std::optional{bound->client} : std::nullopt);
+  co_await write_all(way.channel(), ours);
+  co_await bootstrap::read_acceptance(way.channel());
+  if (bound) state->agent->send_proof(bound->server);
+  co_await state->proved();
+  co_await accept_peer(way.channel());
+  state->peer_identity = way.peer_identity;
+  state->watch_over(way.take_channel());
+  co_return connection{std::move(state)};
+}
+
+task<connection> shake_hands_as_client(connection_resources resources, connection_options options,
+                                       link& way) {
+  auto state = std::make_unique<connection_state>(resources, options, way.local, way.peer);
+  const handshake::start start = make_start(options);
+  state->local_hello.nonce = start.nonce;
+  co_await say(way.channel(), handshake::encode(start));
+  co_await way.secure(options.credentials, tls_role::client);
+  co_return co_await agree_as_client(state, way);
 }
 
 task<connection> shake_hands_as_server(connection_resources resources, connection_options options,
                                        link& way, const admission& admit) {
-  const handshake::start start = co_await bootstrap::read_start(*way.channel);
-  if (start.mode != 0) {
-    throw_failure(errc::incompatible_peer, "handshake",
-                  detail_text("the peer wants mode %u of authentication, this side none",
-                              unsigned{start.mode}));
-  }
-  const handshake::hello remote = co_await bootstrap::read_hello(*way.channel);
-  if (remote.nonce != start.nonce)
-    throw_failure(errc::bad_handshake, "handshake", "the hello is not that of the start");
-  admit_peer(admit, options, way.peer, remote);
-  auto state = std::make_unique<connection_state>(resources, options, way.local, way.peer);
-  state->local_hello.nonce = handshake::random_nonce();
-  // The queue pair is ready to receive before the client knows its address: the client may send as
-  // soon as it has this side's hello.
-  state->agree(remote);
-  const handshake::frame_bytes_t hello = handshake::encode(state->local_hello);
-  co_await write_all(*way.channel, hello);
-  co_await bootstrap::read_acceptance(*way.channel);
-  co_await accept_peer(*way.channel);
-  state->watch_over(std::move(way.channel));
-  co_return connection{std::move(state)};
+  const handshake::start start = co_await bootstrap::read_start(way.channel());
+  check_mode(start, options);
+  co_await way.secure(options.credentials, tls_role::server);
+  const auto make = [&] {
+    return std::make_unique<connection_state>(resources, options, way.local, way.peer);
+  };
+  co_return co_await agree_as_server(start, options, way, admit, make);
 }
 
 }  // namespace cordma::detail

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "connection_state.hpp"
 #include "link.hpp"
 
 #include <cordma/connection/connection.hpp>
@@ -7,17 +8,31 @@
 #include <cordma/connection/connection_request.hpp>
 #include <cordma/detail/connection/connection_resources.hpp>
 
+#include <memory>
+
 namespace cordma::detail {
 
-/// The two sides of a handshake: docs/handshake.md. `way` outlives the task, and keeps its channel
-/// if that fails: the accepting side then tells its peer why. The caller sets the deadline.
-/// \errors errc::bad_handshake, errc::incompatible_peer, errc::refused, errc::disconnected; what
-/// the
-///   verbs throw; errc::limit_exceeded: an option.
+/// The two sides of a handshake over a byte channel: docs/handshake.md. `way` outlives the task,
+/// and keeps its channel if that fails: the accepting side then tells its peer why. The caller sets
+/// the deadline. \errors errc::bad_handshake, errc::incompatible_peer, errc::refused,
+///   errc::not_authenticated, errc::disconnected; what the verbs throw; errc::limit_exceeded: an
+///   option.
 task<connection> shake_hands_as_client(connection_resources resources, connection_options options,
                                        link& way);
 /// `admit` decides on the peer's hello. \errors as above.
 task<connection> shake_hands_as_server(connection_resources resources, connection_options options,
                                        link& way, const admission& admit);
+
+/// Returns this side's start. \errors an errno of getrandom(2).
+handshake::start make_start(const connection_options& options);
+/// \errors errc::incompatible_peer: names the modes of both sides.
+void check_mode(const handshake::start& theirs, const connection_options& ours);
+
+/// Goes on after the starts, where the control queue pair is connected already, or TLS runs.
+task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link& way);
+/// `theirs` is the peer's start. `make` gives the state, once the program has admitted the peer.
+task<connection> agree_as_server(const handshake::start& theirs, const connection_options& options,
+                                 link& way, const admission& admit,
+                                 callback<std::unique_ptr<connection_state>()> make);
 
 }  // namespace cordma::detail

@@ -39,6 +39,10 @@ class byte_channel {
   virtual std::size_t try_write(std::span<const std::byte> from) = 0;
   /// Ends writing: the peer reads what was written, then the end.
   virtual void end_writing() noexcept = 0;
+  /// Ends the channel. The peer reads the end, perhaps before what was written.
+  virtual void hang_up() noexcept { end_writing(); }
+  /// Returns true if the channel ends when the peer's process does.
+  [[nodiscard]] virtual bool ends_with_peer() const noexcept { return true; }
 
   /// Has the kernel probe a silent peer's host, where it can: `stream_socket::keep_alive`.
   /// \errors `error`.

@@ -91,8 +91,9 @@ group_listener::group_listener(const std::vector<place>& places, const endpoint&
       call_on(made.rt, [&] { made.options = options_.connections_of(made.rt, made.index); });
     check_connections(made.rt.context(), made.options);
   }
-  door_.emplace(seats_.front()->rt.executor(), detail::listening_address(local),
-                options_.tcp_backlog);
+  const socket_address where = detail::listening_address(local);
+  for (const auto& each : seats_) detail::check_reach(where, each->options);
+  door_.emplace(seats_.front()->rt.executor(), where, options_.tcp_backlog);
   local_ = detail::endpoint_of(door_->local_address());
 }
 

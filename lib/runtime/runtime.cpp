@@ -2,6 +2,7 @@
 
 #include "agent/lending.hpp"
 #include "base/fork.hpp"
+#include "connection/ways_in.hpp"
 #include "queue/completion_queue_driver.hpp"
 #include "verbs/port_counters.hpp"
 
@@ -47,7 +48,7 @@ class runtime_state final : public driver_supplier {
   ~runtime_state();
 
   [[nodiscard]] connection_resources resources() noexcept {
-    return {executor, context, pd, *this, lending, *memory.front(), completions.mode};
+    return {executor, context, pd, *this, lending, *memory.front(), ways, completions.mode};
   }
   completion_queue_driver& driver_for(unsigned entries, const shared_receives* pool) override;
   completion_queue_driver& add_driver(unsigned depth);
@@ -63,6 +64,7 @@ class runtime_state final : public driver_supplier {
   std::vector<std::unique_ptr<mr_allocator>> memory;
   std::vector<std::unique_ptr<shared_receives>> pools;
   cordma::lending lending;
+  ways_in ways;
   async_events events;
   std::vector<std::unique_ptr<completion_queue_driver>> drivers;
   unsigned port;  ///< Port; 0: none is active.
@@ -80,6 +82,7 @@ runtime_state::runtime_state(runtime_options&& options)
       context{options.device.view()},
       pd{context},
       lending{context, pd},
+      ways{executor},
       events{executor, context},
       port{port_of(context, options)} {
   if (lending.has_windows()) options.memory.access |= verbs::access::mw_bind;
@@ -162,6 +165,10 @@ task<connection> runtime::accept(unique_fd stream, admission admit,
                                  const connection_changes& changes) {
   return cordma::accept(resources(), stream_socket{executor(), std::move(stream)},
                         changed(connection_defaults(), changes), std::move(admit));
+}
+
+prepared_connection runtime::prepare_connection(const connection_changes& changes) {
+  return prepared_connection{resources(), changed(connection_defaults(), changes)};
 }
 
 listener runtime::listen(const endpoint& local, const listener_options& limits,

@@ -73,6 +73,11 @@ class tls_channel final : public byte_channel, private byte_channel::listener {
   /// What is taken may lie here, until there is room below: at most one record.
   std::size_t try_write(std::span<const std::byte> from) override;
   void end_writing() noexcept override;
+  void hang_up() noexcept override { below_.hang_up(); }
+  [[nodiscard]] bool ends_with_peer() const noexcept override { return below_.ends_with_peer(); }
+  void keep_alive(time_span interval, unsigned probes) override {
+    below_.keep_alive(interval, probes);
+  }
 
  private:
   /// What was read of a peer that speaks in the clear, then the rest of it.

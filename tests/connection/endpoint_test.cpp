@@ -108,3 +108,12 @@ TEST_CASE("a Unix socket is an endpoint: a path, or an abstract name", "[connect
   CHECK(endpoint{"unix:@x"}.host == "@x");
   CHECK_THROWS_WITH(endpoint{"unix:"}, Catch::Contains("no path; write unix:path"));
 }
+
+TEST_CASE("an endpoint may be reached by rdma_cm", "[connection]") {
+  const endpoint v6{"rdma_cm:[::1]:7471"};
+  CHECK(v6.way == endpoint::bootstrap::rdma_cm);
+  CHECK(v6.host == "::1");
+  CHECK(v6.to_string() == "rdma_cm:[::1]:7471");
+  CHECK_THROWS_WITH(endpoint{"rdma_cm:unix:/x"}, Catch::Contains("a host and a port"));
+  CHECK_THROWS_WITH(endpoint{"rdma_cm:"}, Catch::Contains("no host"));
+}

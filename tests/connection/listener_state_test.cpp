@@ -27,7 +27,7 @@ struct fixture {
       : executor{{.clock = clock}} {
     server.reset(new detail::listener_state{
         executor, socket_address::loopback(0), options,
-        [this](detail::link& way) { return shake_hands(*way.channel); }});
+        [this](detail::link& way) { return shake_hands(way.channel()); }});
   }
   test::raw_peer dial() {
     return executor.run(stream_socket::connect(executor, server->local_address()));

@@ -7,6 +7,7 @@
 #include "support/temporary_folder.hpp"
 
 #include <cordma/coro/when_all.hpp>
+#include <cordma/security/credentials.hpp>
 
 #include <catch2/catch.hpp>
 
@@ -14,6 +15,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 using namespace cordma;
 
@@ -63,7 +68,7 @@ TEST_CASE("a client whose start does not fit is told why, and the next is served
   const char* says = "";
   SECTION("another mode of authentication") {
     start.mode = 2;
-    says = "mode 2 of authentication, this side none";
+    says = "no authentication here, certificates there";
   }
   SECTION("a hello of another start") {
     hello.nonce = handshake::random_nonce();
@@ -80,4 +85,148 @@ TEST_CASE("a client whose start does not fit is told why, and the next is served
   CHECK_THAT(p.rt.run(speak()).to_string(), Catch::Contains(says));
   p.rt.run(p.open({}));
   CHECK(p.client.is_open());
+}
+
+namespace {
+
+psk_key key_of(const std::string& id, unsigned char fill = 7) {
+  return {id, std::vector(32, std::byte{fill})};
+}
+
+/// What both sides get when the client shows `client` and the listener asks for `server`; null:
+/// none.
+struct outcome {
+  result<connection> client;
+  std::optional<failure> rejection;
+  std::string admitted;
+};
+
+outcome connect_with(runtime& rt, const credentials* client, const credentials* server) {
+  std::string admitted;
+  const auto admit = [&](connection_request& r) { admitted = r.peer_identity.name; };
+  listener door = rt.listen({}, {.admit = admit}, {.credentials = server});
+  outcome got{failure{}, {}, {}};
+  const auto both = [&]() -> task<> {
+    got.client = co_await as_result(rt.connect(door.local_endpoint(), {.credentials = client}));
+    if (got.client.has_value()) co_await door.accept();
+  };
+  rt.run(both());
+  got.rejection = door.last_rejection();
+  got.admitted = admitted;
+  return got;
+}
+
+}  // namespace
+
+TEST_CASE("two sides with one key get a connection, and know each other by it",
+          "[connection][device]") {
+  runtime rt{test::on_test_device()};
+  const credentials key = credentials::psk(key_of("db-1"));
+  listener door = rt.listen({}, {}, {.credentials = &key});
+  auto [client, server] =
+      rt.run(when_all(rt.connect(door.local_endpoint(), {.credentials = &key}), door.accept()));
+  CHECK(client.peer_identity().kind == authentication::psk);
+  CHECK(server.peer_identity().name == "db-1");
+  local_mr memory = rt.memory().allocate_zeroed(16);
+  const auto [m, sent] =
+      rt.run(when_all(server.recv(memory.slice(0, 8)), client.send(memory.slice(8, 8))));
+  CHECK(m.size_bytes == sent);
+  rt.run(when_all(client.close(), server.close()));
+  CHECK(server.was_closed_by_peer());
+}
+
+TEST_CASE("a key may be replaced without a pause: a listener takes two", "[connection][device]") {
+  runtime rt{test::on_test_device()};
+  const credentials both = credentials::psk(key_of("new", 1), key_of("old", 2));
+  for (const auto& [id, fill] : {std::pair{"new", 1}, std::pair{"old", 2}}) {
+    const credentials one = credentials::psk(key_of(id, static_cast<unsigned char>(fill)));
+    const outcome got = connect_with(rt, &one, &both);
+    CHECK(got.client.has_value());
+    CHECK(got.admitted == id);
+  }
+}
+
+TEST_CASE("a peer whose key does not fit is told only that, and this side says why",
+          "[connection][device][N2]") {
+  test::connected_pair p;  // Makes what a runtime makes once.
+  runtime& rt = p.rt;
+  const std::string before = test::holdings();
+  const credentials right = credentials::psk(key_of("db-1", 1));
+  const credentials wrong_secret = credentials::psk(key_of("db-1", 2));
+  const credentials wrong_id = credentials::psk(key_of("db-2", 1));
+  std::string told[2];
+  std::size_t n = 0;
+  for (const credentials* wrong : {&wrong_secret, &wrong_id}) {
+    const outcome got = connect_with(rt, wrong, &right);
+    REQUIRE(got.client.has_failure());
+    CHECK(got.client.failure().code == make_error_code(errc::not_authenticated));
+    told[n++] = std::string{got.client.failure().detail.view()};
+    REQUIRE(got.rejection);
+    CHECK(got.rejection->code == make_error_code(errc::not_authenticated));
+    CHECK(got.admitted.empty());
+  }
+  CHECK_THAT(told[0], Catch::EndsWith("the peer says: your key or certificate does not fit"));
+  CHECK(told[0].substr(told[0].find("the peer")) == told[1].substr(told[1].find("the peer")));
+  CHECK(test::settled_holdings(rt.executor(), before) == before);
+}
+
+TEST_CASE("sides of different modes are refused, and both are named", "[connection][device][N2]") {
+  runtime rt{test::on_test_device()};
+  const credentials key = credentials::psk(key_of("db-1"));
+  for (const bool client_has_key : {true, false}) {
+    const outcome got =
+        connect_with(rt, client_has_key ? &key : nullptr, client_has_key ? nullptr : &key);
+    REQUIRE(got.client.has_failure());
+    CHECK(got.client.failure().code == make_error_code(errc::incompatible_peer));
+    for (const char* mode : {"no authentication", "a pre-shared key"}) {
+      CHECK_THAT(got.client.failure().to_string(), Catch::Contains(mode));
+      CHECK_THAT(got.rejection->to_string(), Catch::Contains(mode));
+    }
+  }
+}
+
+TEST_CASE("a listener that strangers reach has credentials, or says that it is insecure",
+          "[connection][device]") {
+  runtime rt{test::on_test_device()};
+  CHECK_THROWS_WITH(rt.listen({"0.0.0.0", 0}), Catch::Contains("insecure to take everybody"));
+  CHECK_NOTHROW(rt.listen({"0.0.0.0", 0}, {}, {.insecure = true}));
+  const credentials key = credentials::psk(key_of("db-1"));
+  CHECK_NOTHROW(rt.listen({"0.0.0.0", 0}, {}, {.credentials = &key}));
+}
+
+TEST_CASE("credentials need an agent, which binds the queue pairs to them",
+          "[connection][device]") {
+  runtime rt{test::on_test_device()};
+  const credentials key = credentials::psk(key_of("db-1"));
+  CHECK_THROWS_WITH(rt.listen({}, {}, {.agent = {{.enabled = false}}, .credentials = &key}),
+                    Catch::Contains("credentials without an agent"));
+}
+
+TEST_CASE("the process at the other end of a Unix socket is known", "[connection][device]") {
+  runtime rt{test::on_test_device()};
+  std::array<int, 2> fds{};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) == 0);
+  auto [client, server] =
+      rt.run(when_all(rt.connect(unique_fd{fds[0]}), rt.accept(unique_fd{fds[1]})));
+  CHECK(server.peer_identity().kind == authentication::unix_credentials);
+  CHECK(server.peer_identity().uid == ::getuid());
+  CHECK(server.peer_identity().pid == std::uint32_t(::getpid()));
+}
+
+TEST_CASE("a peer that names another host's GID is refused, unless that is allowed",
+          "[connection][device][N2]") {
+  test::connected_pair p;
+  if (p.client.local_hello().layer != handshake::link_layer::ethernet) return;
+  handshake::hello hello = p.client.local_hello();
+  hello.gid.raw[15] ^= 0x55;
+  const auto speak = [&]() -> task<failure> {
+    test::raw_peer peer = co_await stream_socket::connect(
+        p.rt.executor(), socket_address::loopback(p.door.local_endpoint().port));
+    co_await test::greet(peer, hello);
+    const auto heard = co_await as_result(bootstrap::read_hello(peer));
+    co_return heard.has_failure() ? heard.failure() : failure{};
+  };
+  const failure told = p.rt.run(speak());
+  CHECK(told.code == make_error_code(errc::refused));
+  CHECK_THAT(told.to_string(), Catch::Contains("set allow_foreign_gid"));
 }

@@ -23,6 +23,7 @@ class queue_pair;
 class socket_address;
 struct lease_info;
 struct lending_counters;
+struct identity;
 
 namespace detail {
 class connection_state;
@@ -147,6 +148,9 @@ class CORDMA_EXPORT connection : public requester<connection> {
   }
   [[nodiscard]] const socket_address& local() const noexcept;  ///< Address of the bootstrap socket.
   [[nodiscard]] const socket_address& peer() const noexcept;
+  /// Returns who the peer has proved to be: by its key, its certificate, or as the process at the
+  /// other end of a Unix socket.
+  [[nodiscard]] const identity& peer_identity() const noexcept;
   /// Returns the peer's `connection_options::private_data`, or its `connection_request::reply`.
   [[nodiscard]] const std::array<std::byte, 64>& peer_private_data() const noexcept;
   /// The next two functions return what the two sides sent in the handshake; `agreement` returns

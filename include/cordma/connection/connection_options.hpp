@@ -14,6 +14,7 @@
 
 namespace cordma {
 
+class credentials;
 class shared_receives;
 
 /// Finds a peer whose host died while the connection was idle: RC notices that only while something
@@ -67,6 +68,15 @@ struct CORDMA_EXPORT connection_options {
   /// Options for lending and borrowing memory; if either side has no agent, the connection has
   /// none.
   agent_options agent{};
+  /// What this side shows its peer, and asks for: a key, or certificates (docs/security.md). Null:
+  /// nothing. Both sides must have the same kind; both need an agent. The credentials outlive the
+  /// connections.
+  const cordma::credentials* credentials = nullptr;
+  /// Lets a listener that strangers can reach have no credentials.
+  bool insecure = false;
+  /// Takes a peer whose GID is not the address that its bootstrap comes from: hosts that have a
+  /// network of its own for RDMA. The device sends to that GID, whoever has it.
+  bool allow_foreign_gid = false;
   /// Bytes of the program's own, which the peer gets in the handshake: `connection_request` on the
   /// accepting side, `connection::peer_private_data` on both.
   std::array<std::byte, 64> private_data{};
@@ -97,6 +107,9 @@ struct connection_changes {
   std::optional<std::uint8_t> min_rnr_timer{};
   std::optional<heartbeat_options> heartbeat{};
   std::optional<agent_options> agent{};
+  std::optional<const cordma::credentials*> credentials{};
+  std::optional<bool> insecure{};
+  std::optional<bool> allow_foreign_gid{};
   std::optional<std::array<std::byte, 64>> private_data{};
   std::optional<time_span> connect_timeout{};
   std::optional<time_span> close_timeout{};

@@ -10,12 +10,13 @@
 namespace cordma {
 
 /// Address on which a server listens: a host name or a numeric address, and a port, or the path of
-/// a Unix socket. A value; `{"127.0.0.1", 7471}`, `"127.0.0.1:7471"`, `"unix:/run/x"`. It has
+/// a Unix socket. A value; `{"127.0.0.1", 7471}`, `"127.0.0.1:7471"`, `"unix:/run/x"`,
+/// `"rdma_cm:10.0.0.1:7471"`. It has
 /// constructors, because g++ 12 destroys an aggregate with owning members twice when a `co_await`
 /// contains its braces.
 struct CORDMA_EXPORT endpoint {
   /// How the two sides find each other: docs/connecting.md.
-  enum class bootstrap : std::uint8_t { tcp, unix_socket };
+  enum class bootstrap : std::uint8_t { tcp, unix_socket, rdma_cm };
 
   std::string host{};  ///< A Unix socket's path; "@name": an abstract one (unix(7)).
   std::uint16_t port = 0;
@@ -29,7 +30,8 @@ struct CORDMA_EXPORT endpoint {
   endpoint(const std::string& text) : endpoint{parse(text)} {}  // NOLINT
   endpoint(const char* text) : endpoint{parse(text)} {}         // NOLINT
 
-  /// Reads "host:port", "[v6]:port", "unix:path" or "unix:@name".
+  /// Reads "host:port", "[v6]:port", "unix:path" or "unix:@name"; with
+  /// "rdma_cm:" before the first two, rdma_cm connects.
   /// \errors EINVAL: the detail says what is missing.
   static endpoint parse(std::string_view text);
   /// \errors EINVAL: `port` is not from 0 to 65535.

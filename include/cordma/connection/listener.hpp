@@ -125,6 +125,8 @@ std::vector<socket_address> addresses_of(const endpoint& where);
 /// Returns the address to listen on: an empty host is loopback, a name its preferred address.
 socket_address listening_address(const endpoint& local);
 endpoint endpoint_of(const socket_address& address);
+/// \errors errc::not_authenticated: strangers reach the address, and may not be let in.
+void check_reach(const socket_address& where, const connection_options& options);
 
 }  // namespace detail
 

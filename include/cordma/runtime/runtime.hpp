@@ -3,6 +3,7 @@
 #include <cordma/connection/connection.hpp>
 #include <cordma/connection/endpoint.hpp>
 #include <cordma/connection/listener.hpp>
+#include <cordma/connection/prepared_connection.hpp>
 #include <cordma/detail/base/export.hpp>
 #include <cordma/detail/base/unique_fd.hpp>
 #include <cordma/detail/connection/connection_resources.hpp>
@@ -76,6 +77,8 @@ class CORDMA_EXPORT runtime final {
   /// Does the server's side of `connect` on a connected stream socket: `cordma::accept`.
   [[nodiscard]] task<connection> accept(unique_fd stream, admission admit = {},
                                         const connection_changes& changes = {});
+  /// Makes one side of a connection whose information the program moves itself.
+  [[nodiscard]] prepared_connection prepare_connection(const connection_changes& changes = {});
   [[nodiscard]] listener listen(const endpoint& local = {}, const listener_options& limits = {},
                                 const connection_changes& changes = {});
 

@@ -10,6 +10,10 @@ class lending;
 class mr_allocator;
 class shared_receives;
 
+namespace detail {
+class ways_in;
+}
+
 namespace verbs {
 class context;
 class protection_domain;
@@ -35,6 +39,7 @@ struct connection_resources {
   driver_supplier& drivers;
   cordma::lending& lending;
   mr_allocator& memory;  ///< Memory that agents lend and use.
+  detail::ways_in& ways;
   /// In manual mode nothing completes by itself: heartbeats are not counted, and flushes not
   /// awaited.
   completion_mode mode = completion_mode::event;

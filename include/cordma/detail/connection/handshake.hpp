@@ -77,6 +77,11 @@ struct hello {
   handshake::nonce nonce{};  ///< That of this side's start, if it sent one.
 };
 
+/// A hello as it came.
+struct received_hello : hello {
+  std::array<std::byte, frame_bytes> bytes;
+};
+
 /// Result of the handshake, as one side tells the other.
 struct verdict {
   std::uint8_t code = 0;  ///< 0: accepted; else an `errc`.
