@@ -30,6 +30,7 @@ void each_field(auto& o, auto& c, auto with) {
   with(o.agent, c.agent);
   with(o.credentials, c.credentials);
   with(o.insecure, c.insecure);
+  with(o.plain, c.plain);
   with(o.allow_foreign_gid, c.allow_foreign_gid);
   with(o.private_data, c.private_data);
   with(o.connect_timeout, c.connect_timeout);
@@ -89,6 +90,10 @@ void check(const connection_options& o, const verbs::device_limits& limits,
     const auto most = std::min(limits.qp_rd_atom_max, limits.qp_init_rd_atom_max);
     check_range("rd_atomic_max", *o.rd_atomic_max, 0, most);
     if (o.agent.enabled) check_range("rd_atomic_max beside an agent", *o.rd_atomic_max, 1, most);
+  }
+  if (o.credentials != nullptr && o.plain) {
+    detail::throw_failure(errc::not_supported, "connection_options",
+                          "credentials and plain: a peer that is not cordma shows none");
   }
   if (o.credentials != nullptr && !o.agent.enabled) {
     detail::throw_failure(errc::not_supported, "connection_options",

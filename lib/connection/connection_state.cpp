@@ -200,6 +200,15 @@ void connection_state::connect_control(verbs::rtr_attributes rtr, verbs::rts_att
   path_ = rtr;
 }
 
+void connection_state::connect_plain(verbs::rtr_attributes rtr, verbs::rts_attributes rts) {
+  rtr.min_rnr_timer = options_.min_rnr_timer;
+  rts.timeout = options_.timeout;
+  qp.verbs().to_rtr(rtr);
+  qp.verbs().to_rts(rts);
+  agreement.rtr = rtr;
+  agreement.rts = rts;
+}
+
 void connection_state::agree(const handshake::hello& remote,
                              const std::optional<agent_protocol::payload>& expected,
                              std::optional<std::uint8_t> control_timeout) {

@@ -51,6 +51,9 @@ class connection_state final : private timer, private byte_channel::listener {
   [[nodiscard]] const connection_options& options() const noexcept { return options_; }
   /// Returns true if the port's table has the GID. \errors those of the verbs.
   [[nodiscard]] bool has_own_gid(const ibv_gid& gid) const;
+  /// Connects the only queue pair as rdma_cm says, to a peer that says nothing else.
+  /// \errors the verbs'.
+  void connect_plain(verbs::rtr_attributes rtr, verbs::rts_attributes rts);
   /// Lets the agent lend what `policy` says, but for what is fixed already: the isolation.
   void limit_lending(const lending_policy& policy) noexcept;
   /// Starts to watch the channel, the heartbeat and the queue pair, when both sides have accepted.

@@ -91,6 +91,12 @@ group_listener::group_listener(const std::vector<place>& places, const endpoint&
       call_on(made.rt, [&] { made.options = options_.connections_of(made.rt, made.index); });
     check_connections(made.rt.context(), made.options);
   }
+  if (local.way == endpoint::bootstrap::rdma_cm) {
+    throw error{
+        {.code = errc::not_supported,
+         .call = "serve",
+         .detail = "a group listens on sockets; for rdma_cm, listen on one of its runtimes"}};
+  }
   const socket_address where = detail::listening_address(local);
   for (const auto& each : seats_) detail::check_reach(where, each->options);
   door_.emplace(seats_.front()->rt.executor(), where, options_.tcp_backlog);

@@ -74,6 +74,10 @@ struct CORDMA_EXPORT connection_options {
   const cordma::credentials* credentials = nullptr;
   /// Lets a listener that strangers can reach have no credentials.
   bool insecure = false;
+  /// By rdma_cm: the peer is another program than cordma. There is one queue pair, no agent, and no
+  /// handshake but rdma_cm's, whose private data is the first 56 bytes of `private_data` (in an
+  /// answer, all of it).
+  bool plain = false;
   /// Takes a peer whose GID is not the address that its bootstrap comes from: hosts that have a
   /// network of its own for RDMA. The device sends to that GID, whoever has it.
   bool allow_foreign_gid = false;
@@ -109,6 +113,7 @@ struct connection_changes {
   std::optional<agent_options> agent{};
   std::optional<const cordma::credentials*> credentials{};
   std::optional<bool> insecure{};
+  std::optional<bool> plain{};
   std::optional<bool> allow_foreign_gid{};
   std::optional<std::array<std::byte, 64>> private_data{};
   std::optional<time_span> connect_timeout{};
