@@ -143,9 +143,10 @@ void tls_engine::name_peer(const std::string& host) {
     SSL_set_hostflags(ssl_.get(),
                       X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
     if (X509_VERIFY_PARAM_set1_host(param, name.data(), name.size()) != 1) {
-      fail(errc::not_supported, handshake_call,
-           detail::detail_text("'%.100s' is no name that a certificate can have",
-                               printable(name, 100).c_str()));
+      ERR_clear_error();
+      detail::throw_errno(EINVAL, handshake_call,
+                          detail::detail_text("'%s' is no name that a certificate can have",
+                                              printable(name, 100).c_str()));
     }
   }
   ERR_clear_error();
