@@ -152,7 +152,8 @@ bool tls_channel::take_in() {
 }
 
 void tls_channel::follow(std::span<const std::byte> bytes) {
-  if (!is_open_ && (handshake_bytes_ += bytes.size()) > handshake_bytes_max) {
+  if (!is_open_) handshake_bytes_ += bytes.size();
+  if (handshake_bytes_ > handshake_bytes_max) {
     refuse(is_open_, detail::detail_text("the peer has sent more than %zu bytes and is not known "
                                          "yet: a shorter chain of certificates?",
                                          handshake_bytes_max));

@@ -180,8 +180,12 @@ bool tls_engine::shake_hands() {
   ERR_clear_error();
   const int outcome = SSL_do_handshake(ssl_.get());
   if (outcome != 1) {
-    if (SSL_get_error(ssl_.get(), outcome) != SSL_ERROR_WANT_READ) fail_handshake();
-    return false;
+    switch (SSL_get_error(ssl_.get(), outcome)) {
+      case SSL_ERROR_WANT_READ: return false;
+      case SSL_ERROR_ZERO_RETURN:
+        fail(errc::disconnected, handshake_call, "the peer ended TLS before it was known");
+      default: fail_handshake();
+    }
   }
   const std::string missing = missing_proof();
   if (!missing.empty()) fail(errc::not_authenticated, handshake_call, missing);
