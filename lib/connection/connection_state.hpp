@@ -38,9 +38,10 @@ class connection_state final : private timer, private byte_channel::listener {
   ~connection_state();
 
   /// Moves the queue pair to RTR and RTS, as agreed with `remote`. Starts the agent, or destroys it
-  /// if the peer has none. `expected`: what the peer's agent must prove first.
+  /// if the peer has none. `ours`: this side's role. `expected`: what the peer's agent must prove
+  /// first.
   /// \errors errc::incompatible_peer; the verbs'.
-  void agree(const handshake::hello& remote,
+  void agree(const handshake::hello& remote, handshake::side ours,
              const std::optional<agent_protocol::payload>& expected = {},
              std::optional<std::uint8_t> control_timeout = {});
   /// Connects the control queue pair as rdma_cm says. `agree` then leaves it alone, and sends the

@@ -94,7 +94,8 @@ task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link&
   std::optional<failure> why;
   try {
     check_peer_gid(*state, theirs);
-    state->agree(theirs, bound ? std::optional{bound->server} : std::nullopt);
+    state->agree(theirs, handshake::side::client,
+                 bound ? std::optional{bound->server} : std::nullopt);
   } catch (const error& e) {
     why = e.failure();
   }
@@ -128,7 +129,8 @@ task<connection> agree_as_server(const handshake::start& theirs, const connectio
   check_peer_gid(*state, hello);
   // The queue pair is ready to receive before the client knows its address: the client may send as
   // soon as it has this side's hello.
-  state->agree(hello, bound ? std::optional{bound->client} : std::nullopt);
+  state->agree(hello, handshake::side::listener,
+               bound ? std::optional{bound->client} : std::nullopt);
   co_await write_all(way.channel(), ours);
   co_await bootstrap::read_acceptance(way.channel());
   if (bound) state->agent->send_proof(bound->server);
