@@ -13,7 +13,6 @@
 
 using namespace cordma;
 using namespace cordma::test;
-using Catch::Matchers::Contains;
 
 namespace {
 
