@@ -16,6 +16,7 @@
 #include <cordma/connection/connection_options.hpp>
 #include <cordma/connection/connection_request.hpp>
 #include <cordma/connection/endpoint.hpp>
+#include <cordma/connection/fabric_options.hpp>
 #include <cordma/connection/listener.hpp>
 #include <cordma/connection/prepared_connection.hpp>
 #include <cordma/connection/serve.hpp>

@@ -19,6 +19,7 @@ control_bytes::control_bytes(control_channel& frames) noexcept
       auto& one = static_cast<outgoing&>(sent);
       one.is_free = true;
       control_bytes& owner = *one.owner;
+      if (owner.is_sending_) return;  // The writer knows.
       if (std::exchange(owner.ends_later_, false)) owner.end_writing();
       owner.tell_change();
     };
@@ -33,7 +34,9 @@ control_bytes::outgoing* control_bytes::free_frame() noexcept {
 void control_bytes::send(outgoing& o, const frame& f) noexcept {
   o.frame = f;
   o.is_free = false;
+  is_sending_ = true;
   frames_.send(o);
+  is_sending_ = false;
 }
 
 void control_bytes::check_works() const {

@@ -55,6 +55,7 @@ class control_bytes final : public byte_channel {
   std::size_t count_ = 0;
   std::size_t read_ = 0;
   bool has_ended_ = false;
+  bool is_sending_ = false;  ///< A frame is being given to the control channel.
   bool ends_later_ = false;  ///< The end is sent when a frame is free.
   bool has_said_end_ = false;
 };

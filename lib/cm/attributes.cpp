@@ -10,12 +10,14 @@ constexpr std::uint8_t rnr_retry_max = 6;
 verbs::address_vector to_address_vector(const ibv_ah_attr& from) noexcept {
   verbs::address_vector to = verbs::address_vector::by_lid(from.dlid);
   to.service_level = from.sl;
+  to.static_rate = ibv_rate(from.static_rate);
   if (from.is_global == 0) return to;
   to.is_global = true;
   to.gid = from.grh.dgid;
   to.gid_index = from.grh.sgid_index;
   to.hop_limit = from.grh.hop_limit;
   to.traffic_class = from.grh.traffic_class;
+  to.flow_label = from.grh.flow_label;
   return to;
 }
 

@@ -50,7 +50,8 @@ class id {
   ~id();
 
   /// Finds the device, the address of the next hop and the path. `limit` is for each of the two
-  /// steps. \errors ENODEV, EHOSTUNREACH, ETIMEDOUT, …: name the address and the way out.
+  /// steps. Where the daemon ibacm runs, librdmacm asks it for the path, and the thread waits.
+  /// \errors ENODEV, EHOSTUNREACH, ETIMEDOUT, …: name the address and the way out.
   task<> resolve(socket_address to, std::optional<socket_address> from = std::nullopt,
                  time_span limit = resolve_timeout);
   /// Sends the request, with at most `request_bytes_max` bytes of `data`, and ends when the peer

@@ -1,6 +1,7 @@
 #include <cordma/connection/connection.hpp>
 
 #include "bootstrap.hpp"
+#include "cm_door.hpp"
 #include "connection_state.hpp"
 #include "shake_hands.hpp"
 
@@ -37,6 +38,8 @@ task<stream_socket> connect_stream(cordma::executor& executor, const endpoint& s
 task<connection> connect_to(connection_resources resources, endpoint server,
                             connection_options options) {
   static_cast<void>(detail::checked_port(resources.ctx, options));
+  if (server.way == endpoint::bootstrap::rdma_cm)
+    co_return co_await detail::connect_by_cm(resources, server, options);
   detail::link way{co_await connect_stream(resources.executor, server), server.host};
   co_return co_await detail::shake_hands_as_client(resources, options, way);
 }

@@ -18,6 +18,7 @@ void each_field(auto& o, auto& c, auto with) {
   with(o.port, c.port);
   with(o.gid_index, c.gid_index);
   with(o.pkey_index, c.pkey_index);
+  with(o.fabric, c.fabric);
   with(o.capabilities, c.capabilities);
   with(o.receives_from, c.receives_from);
   with(o.remote_access, c.remote_access);
@@ -30,6 +31,7 @@ void each_field(auto& o, auto& c, auto with) {
   with(o.agent, c.agent);
   with(o.credentials, c.credentials);
   with(o.insecure, c.insecure);
+  with(o.plain, c.plain);
   with(o.allow_foreign_gid, c.allow_foreign_gid);
   with(o.private_data, c.private_data);
   with(o.connect_timeout, c.connect_timeout);
@@ -44,6 +46,35 @@ void change_to(T& ours, const std::optional<T>& change) {
 template <class T>
 void change_to(std::optional<T>& ours, const std::optional<T>& change) {
   if (change) ours = change;
+}
+void change_to(fabric_options& ours, const fabric_options& change) {
+  change_to(ours.service_level, change.service_level);
+  change_to(ours.mtu, change.mtu);
+  change_to(ours.traffic_class, change.traffic_class);
+  change_to(ours.flow_label, change.flow_label);
+  change_to(ours.hop_limit, change.hop_limit);
+  change_to(ours.static_rate, change.static_rate);
+}
+
+/// A value that is unset is checked when the handshake has agreed on it.
+void check(const fabric_options& o, const verbs::port_info& port) {
+  const auto check_range = [](const char* name, const auto& value, long long low, long long high) {
+    if (value) check_option("connection_options", name, static_cast<long long>(*value), low, high);
+  };
+  check_range("fabric.service_level", o.service_level, 0, verbs::service_level_limit);
+  check_range("fabric.flow_label", o.flow_label, 0, verbs::flow_label_limit);
+  check_range("fabric.hop_limit", o.hop_limit, 1, UINT8_MAX);
+  if (o.mtu) {
+    check_range("fabric.mtu (an ibv_mtu)", o.mtu, IBV_MTU_256, IBV_MTU_4096);
+    const std::optional bytes = verbs::bytes_of(*o.mtu);
+    check_range("fabric.mtu", bytes, verbs::bytes_of(IBV_MTU_256),
+                verbs::bytes_of(port.mtu_active));
+  }
+  if (o.static_rate && !verbs::is_rate(*o.static_rate)) {
+    detail::throw_failure(
+        errc::limit_exceeded, "connection_options",
+        detail::detail_text("fabric.static_rate %d is no ibv_rate", int(*o.static_rate)));
+  }
 }
 
 }  // namespace
@@ -80,7 +111,9 @@ void check(const connection_options& o, const verbs::device_limits& limits,
                                      .rnr_retry = o.rnr_retry},
                limits);
   check_range("min_rnr_timer", o.min_rnr_timer, 1, 31);
-  check_range("pkey_index", o.pkey_index, 0, static_cast<long long>(port.pkey_count) - 1);
+  check_range("pkey_index", o.pkey_index.value_or(0), 0,
+              static_cast<long long>(port.pkey_count) - 1);
+  check(o.fabric, port);
   if (o.gid_index) {
     check_range("gid_index", *o.gid_index, 0,
                 std::min(255LL, static_cast<long long>(port.gid_count) - 1));
@@ -89,6 +122,10 @@ void check(const connection_options& o, const verbs::device_limits& limits,
     const auto most = std::min(limits.qp_rd_atom_max, limits.qp_init_rd_atom_max);
     check_range("rd_atomic_max", *o.rd_atomic_max, 0, most);
     if (o.agent.enabled) check_range("rd_atomic_max beside an agent", *o.rd_atomic_max, 1, most);
+  }
+  if (o.credentials != nullptr && o.plain) {
+    detail::throw_failure(errc::not_supported, "connection_options",
+                          "credentials and plain: a peer that is not cordma shows none");
   }
   if (o.credentials != nullptr && !o.agent.enabled) {
     detail::throw_failure(errc::not_supported, "connection_options",

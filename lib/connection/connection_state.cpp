@@ -1,5 +1,6 @@
 #include "connection_state.hpp"
 
+#include "base/failures.hpp"
 #include "queue/send_queue.hpp"
 #include "verbs/gid.hpp"
 
@@ -41,6 +42,18 @@ verbs::gid_entry chosen_gid(const verbs::context& ctx, const verbs::port_info& p
       .local_ip = verbs::gid_of(*local.data()),
       .family = local.is_ipv6() ? verbs::ip_family::ipv6 : verbs::ip_family::ipv4};
   return verbs::choose_gid(ctx.gid_table(port.number), request).entry;
+}
+
+std::uint16_t pkey_of(const verbs::context& ctx, const verbs::port_info& port,
+                      const connection_options& options) {
+  const std::uint16_t index = options.pkey_index.value_or(0);
+  const std::uint16_t pkey = ctx.query_pkey(port.number, index);
+  if ((pkey & handshake::pkey_partition) == 0) {
+    throw_failure(errc::limit_exceeded, "connection_options",
+                  detail_text("pkey_index %u of port %u holds 0x%04x, which is of no partition",
+                              unsigned{index}, unsigned{port.number}, unsigned{pkey}));
+  }
+  return pkey;
 }
 
 verbs::access granted(const verbs::context& ctx, verbs::access wanted) noexcept {
@@ -124,7 +137,7 @@ connection_state::connection_state(const connection_resources& r, const connecti
     allowed |= verbs::access::remote_read;  // The peer's flushes are READs.
     if (lending_.has_windows()) allowed |= verbs::access::mw_bind;
   }
-  qp.verbs().to_init(port_.number, options.pkey_index, allowed);
+  qp.verbs().to_init(port_.number, options.pkey_index.value_or(0), allowed);
   const verbs::device_limits& limits = r.ctx.limits();
   const std::uint32_t rd_atomic = options.rd_atomic_max.value_or(rd_atomic_limit);
   local_hello = {
@@ -143,7 +156,9 @@ connection_state::connection_state(const connection_resources& r, const connecti
       .allows_writes = verbs::allows(remote, verbs::access::remote_write),
       .message_max_bytes = port_.message_max_bytes,
       .library = library_text,
-      .private_data = options.private_data};
+      .private_data = options.private_data,
+      .pkey = pkey_of(r.ctx, port_, options),
+      .fabric = options.fabric};
   if (!options.agent.enabled) return;
   agent = std::make_unique<cordma::agent>(agent_resources{.data = qp,
                                                           .lending = lending_,
@@ -153,7 +168,7 @@ connection_state::connection_state(const connection_resources& r, const connecti
                                                           .has_own_domain = own_domain_ != nullptr},
                                           options.agent);
   callback_queue_pair& control = agent->control();
-  control.verbs().to_init(port_.number, options.pkey_index, verbs::access::none);
+  control.verbs().to_init(port_.number, options.pkey_index.value_or(0), verbs::access::none);
   agent->post_receives();
   local_hello.agent = {.qpn = control.verbs().num(),
                        .psn = handshake::random_psn(),
@@ -200,13 +215,25 @@ void connection_state::connect_control(verbs::rtr_attributes rtr, verbs::rts_att
   path_ = rtr;
 }
 
-void connection_state::agree(const handshake::hello& remote,
+void connection_state::connect_plain(verbs::rtr_attributes rtr, verbs::rts_attributes rts) {
+  rtr.min_rnr_timer = options_.min_rnr_timer;
+  rts.timeout = options_.timeout;
+  qp.verbs().to_rtr(rtr);
+  qp.verbs().to_rts(rts);
+  agreement.rtr = rtr;
+  agreement.rts = rts;
+}
+
+void connection_state::agree(const handshake::hello& remote, handshake::side ours,
                              const std::optional<agent_protocol::payload>& expected,
                              std::optional<std::uint8_t> control_timeout) {
   static_assert(handshake::agent_address::version_ours == agent_protocol::version);
   peer_hello = remote;
   if (peer == socket_address{}) peer = address_of(remote.gid);
-  agreement = handshake::negotiate(local_hello, remote, gid_.index);
+  handshake::hello local_side = local_hello;
+  if (path_) local_side.mtu = std::min(local_side.mtu, path_->path_mtu);
+  agreement = path_ ? handshake::negotiate(local_side, remote, path_->peer, ours)
+                    : handshake::negotiate(local_side, remote, gid_.index, ours);
   const auto bring_up = [&](callback_queue_pair& pair, handshake::pair_attributes& agreed,
                             std::uint8_t timeout) {
     agreed.rtr.min_rnr_timer = options_.min_rnr_timer;
@@ -216,10 +243,6 @@ void connection_state::agree(const handshake::hello& remote,
     pair.verbs().to_rtr(agreed.rtr);
     pair.verbs().to_rts(agreed.rts);
   };
-  if (path_) {
-    agreement.rtr.peer = path_->peer;
-    agreement.rtr.path_mtu = std::min(agreement.rtr.path_mtu, path_->path_mtu);
-  }
   bring_up(qp, agreement, options_.timeout);
   if (!agreement.control) {
     if (expected) {

@@ -38,9 +38,10 @@ class connection_state final : private timer, private byte_channel::listener {
   ~connection_state();
 
   /// Moves the queue pair to RTR and RTS, as agreed with `remote`. Starts the agent, or destroys it
-  /// if the peer has none. `expected`: what the peer's agent must prove first.
+  /// if the peer has none. `ours`: this side's role. `expected`: what the peer's agent must prove
+  /// first.
   /// \errors errc::incompatible_peer; the verbs'.
-  void agree(const handshake::hello& remote,
+  void agree(const handshake::hello& remote, handshake::side ours,
              const std::optional<agent_protocol::payload>& expected = {},
              std::optional<std::uint8_t> control_timeout = {});
   /// Connects the control queue pair as rdma_cm says. `agree` then leaves it alone, and sends the
@@ -51,6 +52,9 @@ class connection_state final : private timer, private byte_channel::listener {
   [[nodiscard]] const connection_options& options() const noexcept { return options_; }
   /// Returns true if the port's table has the GID. \errors those of the verbs.
   [[nodiscard]] bool has_own_gid(const ibv_gid& gid) const;
+  /// Connects the only queue pair as rdma_cm says, to a peer that says nothing else.
+  /// \errors the verbs'.
+  void connect_plain(verbs::rtr_attributes rtr, verbs::rts_attributes rts);
   /// Lets the agent lend what `policy` says, but for what is fixed already: the isolation.
   void limit_lending(const lending_policy& policy) noexcept;
   /// Starts to watch the channel, the heartbeat and the queue pair, when both sides have accepted.

@@ -2,6 +2,7 @@
 
 #include "base/little_endian.hpp"
 #include "verbs/gid.hpp"
+#include "verbs/queue_pair_attributes.hpp"
 
 #include <cordma/version.hpp>
 
@@ -30,6 +31,7 @@ constexpr std::size_t magic = 0, major = 4, minor = 5, length = 6, kind = 8;
 constexpr std::size_t gid = 16, flags = 52, library = 64;
 constexpr std::size_t flush_rkey = 108, flush_address = 112, flush_length = 120;
 constexpr std::size_t private_data = 128, nonce = 192;
+constexpr std::size_t options_set = 208, pkey = 210;
 constexpr std::size_t code = 9, text = 16;
 constexpr std::size_t mode = 9, start_nonce = 16;
 }  // namespace at
@@ -99,7 +101,8 @@ Bytes begin(kind k) noexcept {
 }
 
 constexpr auto on_wire(auto value) noexcept {
-  if constexpr (std::is_same_v<decltype(value), ibv_mtu>)
+  if constexpr (std::is_same_v<decltype(value), ibv_mtu> ||
+                std::is_same_v<decltype(value), ibv_rate>)
     return std::uint8_t(value);
   else if constexpr (std::is_enum_v<decltype(value)>)
     return std::underlying_type_t<decltype(value)>(value);
@@ -125,18 +128,60 @@ void each_number(auto& h, auto with) {
   with("agent's version", 104, h.agent.version, 0, UINT8_MAX);
 }
 
+/// Calls `with(flag, name, offset, member, low, high)` for each option of the fabric. The receiver
+/// reads an option if its flag is set.
+void each_option(auto& fabric, auto with) {
+  with(1u << 0, "service level", 212, fabric.service_level, 0, verbs::service_level_limit);
+  with(1u << 1, "wanted MTU", 213, fabric.mtu, IBV_MTU_256, IBV_MTU_4096);
+  with(1u << 2, "traffic class", 214, fabric.traffic_class, 0, UINT8_MAX);
+  with(1u << 3, "hop limit", 215, fabric.hop_limit, 1, UINT8_MAX);
+  with(1u << 4, "flow label", 216, fabric.flow_label, 0, verbs::flow_label_limit);
+  with(1u << 5, "static rate", 220, fabric.static_rate, 0, UINT8_MAX);
+}
+
+template <class T>
+T get_number(bytes in, const char* name, std::size_t offset, std::uint64_t low,
+             std::uint64_t high) {
+  const auto value = get<decltype(on_wire(T{}))>(in, offset);
+  if (value < low || value > high) {
+    fail(errc::bad_handshake, "%s %llu is not between %llu and %llu", name,
+         static_cast<unsigned long long>(value), static_cast<unsigned long long>(low),
+         static_cast<unsigned long long>(high));
+  }
+  return T(value);
+}
+
+fabric_options decode_options(bytes in) {
+  fabric_options fabric;
+  const auto set = get<std::uint16_t>(in, at::options_set);
+  each_option(fabric, [&](unsigned flag, const char* name, std::size_t offset, auto& option,
+                          std::uint64_t low, std::uint64_t high) {
+    using T = typename std::remove_reference_t<decltype(option)>::value_type;
+    if ((set & flag) != 0) option = get_number<T>(in, name, offset, low, high);
+  });
+  if (fabric.static_rate && !verbs::is_rate(*fabric.static_rate))
+    fail(errc::bad_handshake, "static rate %u is no ibv_rate", unsigned(*fabric.static_rate));
+  return fabric;
+}
+
+void encode_options(frame_bytes_t& out, const fabric_options& fabric) noexcept {
+  unsigned set = 0;
+  each_option(fabric, [&](unsigned flag, const char*, std::size_t offset, const auto& option,
+                          std::uint64_t, std::uint64_t) {
+    if (!option) return;
+    set |= flag;
+    put(out, offset, on_wire(*option));
+  });
+  put(out, at::options_set, std::uint16_t(set));
+}
+
 hello decode_hello(bytes in) {
   hello h;
   h.minor = get<std::uint8_t>(in, at::minor);
   each_number(h, [&](const char* name, std::size_t offset, auto& member, std::uint64_t low,
                      std::uint64_t high) {
-    const auto value = get<decltype(on_wire(member))>(in, offset);
-    if (value < low || value > high) {
-      fail(errc::bad_handshake, "%s %llu is not between %llu and %llu", name,
-           static_cast<unsigned long long>(value), static_cast<unsigned long long>(low),
-           static_cast<unsigned long long>(high));
-    }
-    member = std::remove_reference_t<decltype(member)>(value);
+    using T = std::remove_reference_t<decltype(member)>;
+    member = get_number<T>(in, name, offset, low, high);
   });
   std::memcpy(h.gid.raw, in.data() + at::gid, sizeof h.gid.raw);
   // Unknown bits belong to a later minor version.
@@ -147,6 +192,10 @@ hello decode_hello(bytes in) {
                         get<std::uint32_t>(in, at::flush_rkey)};
   h.private_data = get_bytes<sizeof h.private_data>(in, at::private_data);
   h.nonce = get_bytes<sizeof h.nonce>(in, at::nonce);
+  h.fabric = decode_options(in);
+  h.pkey = get<std::uint16_t>(in, at::pkey);
+  if ((h.pkey & pkey_partition) == 0)
+    fail(errc::bad_handshake, "P_Key 0x%04x is of no partition", unsigned{h.pkey});
 
   const bool has_gid = !verbs::same_gid(h.gid, {});
   if (h.layer == link_layer::ethernet && !has_gid) {
@@ -214,6 +263,8 @@ frame_bytes_t encode(const hello& h) noexcept {
   put(out, at::flush_length, std::uint32_t(h.agent.flush_word.size_bytes()));
   put(out, at::private_data, h.private_data);
   put(out, at::nonce, h.nonce);
+  put(out, at::pkey, h.pkey);
+  encode_options(out, h.fabric);
   return out;
 }
 
@@ -277,56 +328,6 @@ frame decode(std::span<const std::byte> in) {
   }
   fail(errc::bad_handshake, "a frame of %zu bytes, which its kind %u never has", in.size(),
        unsigned{get<std::uint8_t>(in, at::kind)});
-}
-
-agreement negotiate(const hello& local, const hello& remote, std::uint32_t gid_index) {
-  for (const hello* side : {&local, &remote}) {
-    if (side->transport_kind == transport::infiniband) continue;
-    fail(errc::incompatible_peer,
-         "transport %s here, %s there: a queue pair is set up for InfiniBand or RoCE only",
-         to_string(local.transport_kind), to_string(remote.transport_kind));
-  }
-  if (local.layer != remote.layer) {
-    fail(errc::incompatible_peer, "link layer %s here, %s there: choose ports of one network",
-         to_string(local.layer), to_string(remote.layer));
-  }
-  const bool is_ethernet = local.layer == link_layer::ethernet;
-  if (is_ethernet && local.gid_kind != remote.gid_kind) {
-    fail(errc::incompatible_peer, "GID type %s here, %s there: set gid_index on one side",
-         verbs::to_string(local.gid_kind), verbs::to_string(remote.gid_kind));
-  }
-  agreement a;
-  // The first 8 bytes are the subnet prefix: within one subnet the LID is enough, and costs no GRH.
-  const bool same_subnet =
-      verbs::same_gid(remote.gid, {}) || std::memcmp(local.gid.raw, remote.gid.raw, 8) == 0;
-  const bool by_lid = !is_ethernet && remote.lid != 0 && same_subnet;
-  a.rtr.peer = by_lid ? verbs::address_vector::by_lid(remote.lid)
-                      : verbs::address_vector::by_gid(remote.gid, gid_index, remote.lid);
-  a.rtr.path_mtu = std::min(local.mtu, remote.mtu);
-  a.rtr.dest_qpn = remote.qpn;
-  a.rtr.rq_psn = remote.psn;
-  a.rtr.dest_rd_atomic_max = std::min(local.rd_atomic_responder, remote.rd_atomic_initiator);
-  a.rts.sq_psn = local.psn;
-  a.rts.rd_atomic_max = std::min(local.rd_atomic_initiator, remote.rd_atomic_responder);
-  const agent_address& theirs = remote.agent;
-  if (local.agent.qpn != 0 && theirs.qpn != 0 && local.agent.version == theirs.version) {
-    if (a.rts.rd_atomic_max == 0 || a.rtr.dest_rd_atomic_max == 0) {
-      fail(errc::incompatible_peer,
-           "%u READs at once from here, %u from there: beside agents each way needs one",
-           a.rts.rd_atomic_max, a.rtr.dest_rd_atomic_max);
-    }
-    // The check comes after the version's: another version of the agents' protocol may have no
-    // flush word.
-    if (theirs.flush_word.size_bytes() == 0)
-      fail(errc::bad_handshake, "an agent's flush word of 0 bytes");
-    a.control = a;
-    a.control->rtr.dest_qpn = theirs.qpn;
-    a.control->rtr.rq_psn = theirs.psn;
-    a.control->rtr.dest_rd_atomic_max = 0;
-    a.control->rts.sq_psn = local.agent.psn;
-    a.control->rts.rd_atomic_max = 0;
-  }
-  return a;
 }
 
 std::uint32_t random_psn() { return random_value<std::uint32_t>() & max_24_bits; }

@@ -2,11 +2,10 @@
 
 #include "base/failures.hpp"
 #include "bootstrap.hpp"
+#include "verbs/gid.hpp"
 
 #include <cordma/coro/when_any.hpp>
 #include <cordma/coro/with_timeout.hpp>
-
-#include <netinet/in.h>
 
 #include <algorithm>
 #include <cstring>
@@ -15,20 +14,21 @@
 
 namespace cordma::detail {
 
+client_host host_of(const socket_address& address) noexcept {
+  const std::optional<ibv_gid> ip = verbs::gid_of(*address.data());
+  if (!ip) return {};
+  client_host host{.family = AF_INET6};
+  std::memcpy(host.address.data(), ip->raw, sizeof ip->raw);  // ::ffff:a.b.c.d for IPv4.
+  return host;
+}
+
 client_host peer_host(int fd) noexcept {
   sockaddr_storage peer{};
   socklen_t size_bytes = sizeof peer;
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size_bytes) != 0) return {};
-  client_host host;
-  if (peer.ss_family == AF_INET6) {
-    host.family = AF_INET6;
-    std::memcpy(host.address.data(), &reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr, 16);
-  } else if (peer.ss_family == AF_INET) {
-    host.family = AF_INET6;
-    host.address[10] = host.address[11] = 0xff;  // ::ffff:0:0/96 (RFC 4291, section 2.5.5.2)
-    std::memcpy(host.address.data() + 12, &reinterpret_cast<const sockaddr_in&>(peer).sin_addr, 4);
-  }
-  return host;
+  auto* const address = reinterpret_cast<sockaddr*>(&peer);
+  if (::getpeername(fd, address, &size_bytes) != 0) return {};
+  const bool is_ip = peer.ss_family == AF_INET || peer.ss_family == AF_INET6;
+  return is_ip ? host_of({address, size_bytes}) : client_host{};
 }
 
 failure dropped_at(const char* limit, unsigned value) noexcept {
@@ -130,8 +130,8 @@ task<connection> handshake_set::member::settle(task<connection> handshake) {
   }
 }
 
-task<> handshake_set::member::refuse(byte_channel& channel, failure why) {
-  co_await when_any(bootstrap::refuse(channel, why), dropped_.wait());
+task<> handshake_set::member::refuse(task<> refusal) {
+  co_await when_any(std::move(refusal), dropped_.wait());
 }
 
 }  // namespace cordma::detail

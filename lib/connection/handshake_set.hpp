@@ -33,6 +33,7 @@ struct client_host {
 };
 /// Returns the host at the other end of a connected socket.
 client_host peer_host(int fd) noexcept;
+client_host host_of(const socket_address& address) noexcept;
 
 /// Returns what a handshake ends with that was dropped because of an option's limit.
 failure dropped_at(const char* limit, unsigned value) noexcept;
@@ -111,8 +112,8 @@ class handshake_set::member : public list_hook<member> {
   /// Runs the handshake within its timeout, until it is dropped. \errors its own; errc::timed_out;
   /// the reason of the drop. The caller then tells the client by `refuse`.
   task<connection> run(task<connection> handshake);
-  /// Calls `bootstrap::refuse`, and waits for nothing if the member was dropped, or is now.
-  task<> refuse(byte_channel& channel, failure why);
+  /// Runs what tells the client why, and waits for nothing if the member was dropped, or is now.
+  task<> refuse(task<> refusal);
   /// Returns true if `run` ended because the handshake was dropped.
   [[nodiscard]] bool was_dropped() const noexcept { return why_dropped_.has_value(); }
 

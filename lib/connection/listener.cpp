@@ -2,9 +2,11 @@
 
 #include "base/failures.hpp"
 #include "bootstrap.hpp"
+#include "cm_door.hpp"
 #include "connection_state.hpp"
 #include "listener_state.hpp"
 #include "shake_hands.hpp"
+#include "stream_door.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
 
@@ -57,10 +59,20 @@ listener::listener(connection_resources resources, const endpoint& local,
   static_cast<void>(detail::checked_port(resources.ctx, options));
   const socket_address where = detail::listening_address(local);
   detail::check_reach(where, options);
-  state_.reset(new detail::listener_state{
-      resources.executor, where, limits, [=](detail::link& way) {
-        return detail::shake_hands_as_server(resources, options, way, limits.admit);
-      }});
+  check(limits);
+  std::unique_ptr<detail::door> door;
+  if (local.way == endpoint::bootstrap::rdma_cm) {
+    door = std::make_unique<detail::cm_door>(resources, where, limits.tcp_backlog, options,
+                                             limits.admit);
+  } else {
+    const auto shake_hands = [=](detail::link& way) {
+      return detail::shake_hands_as_server(resources, options, way, limits.admit);
+    };
+    door = std::make_unique<detail::stream_door>(resources.executor, where, limits.tcp_backlog,
+                                                 shake_hands);
+  }
+  state_.reset(new detail::listener_state{resources.executor, std::move(door), limits});
+  state_->way = local.way;
 }
 
 void listener::dropper::operator()(detail::listener_state* state) const noexcept { state->drop(); }
@@ -77,7 +89,11 @@ listener::close_op listener::close() noexcept {
 }
 
 cordma::executor& listener::executor() const noexcept { return state_->executor; }
-endpoint listener::local_endpoint() const { return detail::endpoint_of(state_->local_address()); }
+endpoint listener::local_endpoint() const {
+  endpoint where = detail::endpoint_of(state_->local_address());
+  where.way = state_->way;
+  return where;
+}
 
 const listener_counters& listener::counters() const noexcept { return state_->counters; }
 const std::optional<failure>& listener::last_rejection() const noexcept {
@@ -91,7 +107,7 @@ task<connection> detail::accept(handshake_set::member& handshake, connection_res
   result<connection> made =
       co_await as_result(handshake.run(shake_hands_as_server(resources, options, way, admit)));
   if (!made.has_failure()) co_return std::move(made).value();
-  co_await handshake.refuse(way.refusal_channel(), way.for_peer(made.failure()));
+  co_await handshake.refuse(bootstrap::refuse(way.refusal_channel(), way.for_peer(made.failure())));
   throw error{made.failure()};
 }
 

@@ -22,13 +22,12 @@ void check(const listener_options& o) {
 
 namespace detail {
 
-listener_state::listener_state(cordma::executor& owner, const socket_address& local,
-                               const listener_options& options, handshake_function shake_hands)
+listener_state::listener_state(cordma::executor& owner, std::unique_ptr<door> clients,
+                               const listener_options& options)
     : executor{(check(options), owner)},
       all_ended{owner},
-      shake_hands_{std::move(shake_hands)},
-      tcp_{owner, local, options.tcp_backlog},
-      local_{tcp_.local_address()},
+      door_{std::move(clients)},
+      local_{door_->local_address()},
       handshakes_{owner, options.handshakes_max, options.handshake_timeout},
       ready_{options.ready_max},
       tasks_{owner} {
@@ -39,7 +38,7 @@ void listener_state::close() noexcept {
   if (std::exchange(is_closing_, true)) return;
   ready_.close();
   tasks_.request_stop();
-  tcp_.close();
+  door_->close();
   try {
     executor.closer().spawn(finish());
   } catch (const std::bad_alloc&) {
@@ -67,32 +66,28 @@ task<> listener_state::finish() {
 
 task<> listener_state::accept_loop() {
   for (;;) {
-    result<stream_socket> stream = co_await as_result(tcp_.accept());
-    if (stream.is_cancelled()) co_return;
-    if (stream.has_value()) {
-      try {
-        const client_host host = peer_host(stream->fd());
-        handshake_set::place place = co_await handshakes_.enter(host);
-        auto handshake =
-            std::make_unique<handshake_set::member>(handshakes_, std::move(place), host);
-        tasks_.spawn(serve(std::move(*stream), std::move(handshake)));
-        continue;
-      } catch (const std::bad_alloc&) {
-        // The client finds the stream closed.
-      }
+    try {
+      std::unique_ptr<arrival> client = co_await door_->accept();
+      handshake_set::place place = co_await handshakes_.enter(client->host());
+      auto handshake =
+          std::make_unique<handshake_set::member>(handshakes_, std::move(place), client->host());
+      tasks_.spawn(serve(std::move(client), std::move(handshake)));
+      continue;
+    } catch (const error&) {
+      // The client may be taken later.
+    } catch (const std::bad_alloc&) {
+      // The client finds its way closed.
     }
     ++counters.accept_errors;
     co_await sleep_for(accept_pause);
   }
 }
 
-task<> listener_state::serve(stream_socket socket,
+task<> listener_state::serve(std::unique_ptr<arrival> client,
                              std::unique_ptr<handshake_set::member> handshake) {
   result<connection> made = failure{};
-  std::optional<link> way;
   try {
-    way.emplace(std::move(socket));
-    made = co_await as_result(handshake->run(shake_hands_(*way)));
+    made = co_await as_result(handshake->run(client->shake_hands()));
     // A task may throw exceptions that are not cordma's: bad_alloc.
   } catch (const std::exception& e) {
     made = failure{.code = errc::refused, .call = "handshake", .detail = e.what()};
@@ -105,7 +100,7 @@ task<> listener_state::serve(stream_socket socket,
     ++(handshake->was_dropped() ? counters.dropped : counters.rejected);
     last_rejection = made.failure();
     try {
-      if (way) co_await handshake->refuse(way->refusal_channel(), way->for_peer(*last_rejection));
+      co_await handshake->refuse(client->refuse(*last_rejection));
     } catch (const std::exception&) {
       // After a stop, or without memory, the client finds the stream closed.
     }

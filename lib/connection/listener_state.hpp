@@ -1,13 +1,11 @@
 #pragma once
 
+#include "door.hpp"
 #include "handshake_set.hpp"
-#include "link.hpp"
 
 #include <cordma/connection/listener.hpp>
 #include <cordma/coro/channel.hpp>
 #include <cordma/coro/scope.hpp>
-#include <cordma/detail/base/callback.hpp>
-#include <cordma/detail/io/stream_socket.hpp>
 
 #include <chrono>
 #include <memory>
@@ -20,20 +18,17 @@ void check(const listener_options& options);
 
 namespace detail {
 
-/// Accepts TCP connections and runs their handshakes side by side, each with its own deadline. The
+/// Accepts clients and runs their handshakes side by side, each with its own deadline. The
 /// connections wait until they are accepted. An error of one client ends its own handshake and
 /// nothing else. `handshake_set` gives out their places. The object destroys itself: once it is
 /// dropped, and nothing of it runs. Thread: the executor's.
 class listener_state {
  public:
-  /// Runs the whole handshake, within the deadline. Gives the link's channel to the connection
-  /// as its last step. \errors `error` when the handshake fails: the client is told why.
-  using handshake_function = callback<task<connection>(link& way)>;
   /// Pause after a failure of accept(2), which would fail again at once.
   static constexpr std::chrono::milliseconds accept_pause{50};
 
-  listener_state(cordma::executor& owner, const socket_address& local,
-                 const listener_options& options, handshake_function shake_hands);
+  listener_state(cordma::executor& owner, std::unique_ptr<door> clients,
+                 const listener_options& options);
   listener_state(const listener_state&) = delete;
   listener_state& operator=(const listener_state&) = delete;
 
@@ -50,16 +45,16 @@ class listener_state {
   cordma::executor& executor;
   listener_counters counters;
   std::optional<failure> last_rejection;
+  endpoint::bootstrap way = endpoint::bootstrap::tcp;
   event all_ended;  ///< Set once nothing runs after `close`.
 
  private:
   ~listener_state() = default;
   task<> accept_loop();
-  task<> serve(stream_socket socket, std::unique_ptr<handshake_set::member> handshake);
+  task<> serve(std::unique_ptr<arrival> client, std::unique_ptr<handshake_set::member> handshake);
   task<> finish();
 
-  const handshake_function shake_hands_;
-  stream_listener tcp_;
+  const std::unique_ptr<door> door_;
   const socket_address local_;
   handshake_set handshakes_;
   channel<connection> ready_;

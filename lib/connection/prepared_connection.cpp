@@ -120,7 +120,7 @@ task<connection> prepared_connection::state::connect(std::string theirs) {
     detail::throw_failure(errc::refused, "connect",
                           "the peer's information was used already; ask for another");
   }
-  mine->agree(hello, proof_of(hello.nonce, ours), patient_timeout(options));
+  mine->agree(hello, handshake::side::equal, proof_of(hello.nonce, ours), patient_timeout(options));
   if (!mine->agent) {
     detail::throw_failure(errc::incompatible_peer, "connect",
                           "the peer has no agent of this version");
@@ -174,9 +174,10 @@ task<connection> prepared_connection::state::connect_plain(queue_pair_info their
   hello.rd_atomic_initiator = theirs.rd_atomic_initiator;
   hello.rd_atomic_responder = theirs.rd_atomic_responder;
   hello.allows_writes = theirs.allows_writes;
+  hello.pkey |= handshake::pkey_full;  // The caller knows that the peer is of this partition.
   hello.library = "";
   static_cast<void>(handshake::decode(handshake::encode(hello)));  // Checks each field.
-  mine->agree(hello);
+  mine->agree(hello, handshake::side::equal);
   mine->watch_over(std::make_unique<detail::cm_link>(*mine, nullptr));
   co_return connection{std::move(mine)};
 }

@@ -15,10 +15,8 @@ namespace cordma::detail {
 namespace {
 
 /// Asks the program about the peer. The request is also what it changed.
-connection_request asked(const admission& admit, const connection_options& options, const link& way,
-                         const handshake::hello& theirs) {
-  connection_request request{way.peer, way.peer_identity};
-  request.private_data = theirs.private_data;
+connection_request asked(const admission& admit, const connection_options& options,
+                         connection_request request) {
   request.reply = options.private_data;
   request.lending = options.agent.lending;
   if (!admit) return request;
@@ -80,6 +78,14 @@ void check_mode(const handshake::start& theirs, const connection_options& ours) 
                             name(own), name(theirs.mode)));
 }
 
+void admit_plain(const admission& admit, connection_options& options, const socket_address& peer,
+                 std::span<const std::byte> data) {
+  connection_request shown{peer, {}};
+  std::copy_n(data.begin(), std::min(data.size(), shown.private_data.size()),
+              shown.private_data.begin());
+  options.private_data = asked(admit, options, std::move(shown)).reply;
+}
+
 task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link& way) {
   const handshake::frame_bytes_t hello = handshake::encode(state->local_hello);
   co_await way.heard(write_all(way.channel(), hello));
@@ -88,7 +94,8 @@ task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link&
   std::optional<failure> why;
   try {
     check_peer_gid(*state, theirs);
-    state->agree(theirs, bound ? std::optional{bound->server} : std::nullopt);
+    state->agree(theirs, handshake::side::client,
+                 bound ? std::optional{bound->server} : std::nullopt);
   } catch (const error& e) {
     why = e.failure();
   }
@@ -111,7 +118,9 @@ task<connection> agree_as_server(const handshake::start& theirs, const connectio
   const handshake::received_hello hello = co_await way.heard(bootstrap::read_hello(way.channel()));
   if (hello.nonce != theirs.nonce)
     throw_failure(errc::bad_handshake, "handshake", "the hello is not that of the start");
-  const connection_request request = asked(admit, options, way, hello);
+  connection_request shown{way.peer, way.peer_identity};
+  shown.private_data = hello.private_data;
+  const connection_request request = asked(admit, options, std::move(shown));
   std::unique_ptr<connection_state> state = make();
   state->limit_lending(request.lending);
   state->local_hello.private_data = request.reply;
@@ -120,7 +129,8 @@ task<connection> agree_as_server(const handshake::start& theirs, const connectio
   check_peer_gid(*state, hello);
   // The queue pair is ready to receive before the client knows its address: the client may send as
   // soon as it has this side's hello.
-  state->agree(hello, bound ? std::optional{bound->client} : std::nullopt);
+  state->agree(hello, handshake::side::listener,
+               bound ? std::optional{bound->client} : std::nullopt);
   co_await write_all(way.channel(), ours);
   co_await bootstrap::read_acceptance(way.channel());
   if (bound) state->agent->send_proof(bound->server);

@@ -8,7 +8,9 @@
 #include <cordma/connection/connection_request.hpp>
 #include <cordma/detail/connection/connection_resources.hpp>
 
+#include <cstddef>
 #include <memory>
+#include <span>
 
 namespace cordma::detail {
 
@@ -27,6 +29,11 @@ task<connection> shake_hands_as_server(connection_resources resources, connectio
 handshake::start make_start(const connection_options& options);
 /// \errors errc::incompatible_peer: names the modes of both sides.
 void check_mode(const handshake::start& theirs, const connection_options& ours);
+
+/// Asks the program about a peer that says only `data`. The options get its answer.
+/// \errors errc::refused: the program's reason.
+void admit_plain(const admission& admit, connection_options& options, const socket_address& peer,
+                 std::span<const std::byte> data);
 
 /// Goes on after the starts, where the control queue pair is connected already, or TLS runs.
 task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link& way);

@@ -20,7 +20,7 @@ class byte_channel {
  public:
   class listener {
    public:
-    /// Called when there may be more to read, or room to write.
+    /// Called when there may be more to read, or room to write; never inside a call of the channel.
     virtual void on_channel_change() noexcept = 0;
 
    protected:

@@ -1,35 +1,25 @@
 #include "io_backend.hpp"
 
-#include "base/failures.hpp"
+#include "base/environment_variable.hpp"
 #include "epoll_reactor.hpp"
 #include "uring_reactor.hpp"
 
 #include <array>
 #include <cerrno>
-#include <cstdlib>
-#include <string_view>
 
 namespace cordma {
 namespace {
 
 constexpr const char* variable = "CORDMA_IO_BACKEND";
 
-struct named_backend {
-  std::string_view name;
-  io_backend backend;
-};
-constexpr std::array<named_backend, 3> backends{{{"automatic", io_backend::automatic},
-                                                 {"io_uring", io_backend::io_uring},
-                                                 {"epoll", io_backend::epoll}}};
+constexpr std::array<detail::named_value<io_backend>, 3> backends{
+    {{"automatic", io_backend::automatic},
+     {"io_uring", io_backend::io_uring},
+     {"epoll", io_backend::epoll}}};
 
 io_backend of_environment() {
-  const char* const text = ::secure_getenv(variable);
-  if (text == nullptr) return io_backend::automatic;
-  for (const named_backend& one : backends)
-    if (one.name == text) return one.backend;
-  detail::throw_errno(
-      EINVAL, variable,
-      detail::detail_text("'%.60s' is none of automatic, io_uring and epoll", text));
+  return detail::variable_choice(variable, backends, "is none of automatic, io_uring and epoll")
+      .value_or(io_backend::automatic);
 }
 
 /// Returns true if no io_uring will ever do here. Memory may be there next time.

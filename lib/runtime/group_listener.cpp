@@ -88,8 +88,17 @@ group_listener::group_listener(const std::vector<place>& places, const endpoint&
     seats_.push_back(std::make_unique<seat>(where, unsigned(seats_.size()), options_));
     seat& made = *seats_.back();
     if (options_.connections_of)
-      call_on(made.rt, [&] { made.options = options_.connections_of(made.rt, made.index); });
+      call_on(made.rt, [&] {
+        made.options =
+            changed(made.rt.connection_defaults(), options_.connections_of(made.rt, made.index));
+      });
     check_connections(made.rt.context(), made.options);
+  }
+  if (local.way == endpoint::bootstrap::rdma_cm) {
+    throw error{
+        {.code = errc::not_supported,
+         .call = "serve",
+         .detail = "a group listens on sockets; for rdma_cm, listen on one of its runtimes"}};
   }
   const socket_address where = detail::listening_address(local);
   for (const auto& each : seats_) detail::check_reach(where, each->options);

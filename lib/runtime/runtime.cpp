@@ -3,6 +3,7 @@
 #include "agent/lending.hpp"
 #include "base/fork.hpp"
 #include "connection/ways_in.hpp"
+#include "environment.hpp"
 #include "queue/completion_queue_driver.hpp"
 #include "verbs/port_counters.hpp"
 
@@ -28,7 +29,7 @@ connection_options defaults(const runtime_options& options) {
 }
 
 /// Returns the port; 0 if none works, and there is nothing to count.
-unsigned port_of(const verbs::context& ctx, const runtime_options& options) noexcept {
+unsigned port_of(const verbs::context& ctx, const connection_options& options) noexcept {
   if (options.port != 0) return options.port;
   try {
     return ctx.active_port().number;
@@ -55,10 +56,10 @@ class runtime_state final : public driver_supplier {
   mr_allocator& add_memory(const mr_allocator_options& options);
 
   completion_queue_options completions;
-  connection_options connection_defaults;
   const std::uint32_t process;  ///< Process that made it.
   cordma::executor executor;
   verbs::context context;
+  const connection_options connection_defaults;
   verbs::protection_domain pd;
   /// The default allocator, then one per access.
   std::vector<std::unique_ptr<mr_allocator>> memory;
@@ -76,15 +77,15 @@ class runtime_state final : public driver_supplier {
 
 runtime_state::runtime_state(runtime_options&& options)
     : completions{options.cq},
-      connection_defaults{defaults(options)},
       process{process_epoch()},
       executor{std::move(options.executor)},
-      context{options.device.view()},
+      context{open_device(options.device.view())},
+      connection_defaults{with_environment(defaults(options), context)},
       pd{context},
       lending{context, pd},
       ways{executor},
       events{executor, context},
-      port{port_of(context, options)} {
+      port{port_of(context, connection_defaults)} {
   if (lending.has_windows()) options.memory.access |= verbs::access::mw_bind;
   add_memory(options.memory);
   add_driver(completions.depth);

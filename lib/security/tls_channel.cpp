@@ -39,15 +39,15 @@ tls_channel::tls_channel(const credentials& used, byte_channel& below)
 
 tls_channel::~tls_channel() { below_.listen(nullptr); }
 
-/// Whatever fails breaks the channel. What is left to send would be OpenSSL's alert: the caller
-/// refuses in the clear instead, which starts where a record would.
+/// Whatever fails breaks the channel: it sends nothing more, not even OpenSSL's alert, which is all
+/// that a failed step of the handshake leaves. A refusal in the clear thus starts where a record
+/// would.
 template <class Step>
 auto tls_channel::guarded(Step step) {
   try {
     return step();
   } catch (const error& e) {
     broken_ = e.failure();
-    engine_->sent(engine_->output().size());
     throw;
   }
 }
@@ -152,7 +152,8 @@ bool tls_channel::take_in() {
 }
 
 void tls_channel::follow(std::span<const std::byte> bytes) {
-  if (!is_open_ && (handshake_bytes_ += bytes.size()) > handshake_bytes_max) {
+  if (!is_open_) handshake_bytes_ += bytes.size();
+  if (handshake_bytes_ > handshake_bytes_max) {
     refuse(is_open_, detail::detail_text("the peer has sent more than %zu bytes and is not known "
                                          "yet: a shorter chain of certificates?",
                                          handshake_bytes_max));

@@ -272,6 +272,7 @@ void make_tls_context(credentials::contents& made) {
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
                        &note_certificate);
     load(context, made.files);
+    ERR_clear_error();
   }
 }
 

@@ -143,9 +143,10 @@ void tls_engine::name_peer(const std::string& host) {
     SSL_set_hostflags(ssl_.get(),
                       X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
     if (X509_VERIFY_PARAM_set1_host(param, name.data(), name.size()) != 1) {
-      fail(errc::not_supported, handshake_call,
-           detail::detail_text("'%.100s' is no name that a certificate can have",
-                               printable(name, 100).c_str()));
+      ERR_clear_error();
+      detail::throw_errno(EINVAL, handshake_call,
+                          detail::detail_text("'%s' is no name that a certificate can have",
+                                              printable(name, 100).c_str()));
     }
   }
   ERR_clear_error();
@@ -179,8 +180,12 @@ bool tls_engine::shake_hands() {
   ERR_clear_error();
   const int outcome = SSL_do_handshake(ssl_.get());
   if (outcome != 1) {
-    if (SSL_get_error(ssl_.get(), outcome) != SSL_ERROR_WANT_READ) fail_handshake();
-    return false;
+    switch (SSL_get_error(ssl_.get(), outcome)) {
+      case SSL_ERROR_WANT_READ: return false;
+      case SSL_ERROR_ZERO_RETURN:
+        fail(errc::disconnected, handshake_call, "the peer ended TLS before it was known");
+      default: fail_handshake();
+    }
   }
   const std::string missing = missing_proof();
   if (!missing.empty()) fail(errc::not_authenticated, handshake_call, missing);

@@ -211,6 +211,17 @@ port_info context::active_port() const {
                             info_.name.c_str()));
 }
 
+std::uint16_t context::query_pkey(std::uint8_t port, std::uint16_t index) const {
+  __be16 pkey = 0;
+  errno = 0;
+  if (ibv_query_pkey(context_.get(), port, index, &pkey) != 0) {
+    throw_errno(errno != 0 ? errno : EINVAL, "ibv_query_pkey",
+                detail_text("%s, pkey_index %u", info_.name.c_str(), unsigned{index}),
+                {"port", port});
+  }
+  return be16toh(pkey);
+}
+
 std::vector<gid_entry> context::gid_table(std::uint8_t port) const {
   detail::check_range("ibv_query_gid_table", "port", port, 1, limits_.port_count, "the device's");
   std::size_t rows = 0;  // The call gives the tables of all ports at once.

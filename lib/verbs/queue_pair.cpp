@@ -124,11 +124,13 @@ ibv_ah_attr ah_of(const address_vector& peer, std::uint8_t port) noexcept {
   ibv_ah_attr ah{};
   ah.dlid = peer.lid;
   ah.sl = peer.service_level;
+  ah.static_rate = static_cast<std::uint8_t>(peer.static_rate);
   ah.port_num = port;
   if (!peer.is_global) return ah;
   ah.is_global = 1;
   ah.grh.dgid = peer.gid;
   ah.grh.sgid_index = static_cast<std::uint8_t>(peer.gid_index);
+  ah.grh.flow_label = peer.flow_label;
   ah.grh.hop_limit = peer.hop_limit;
   ah.grh.traffic_class = peer.traffic_class;
   return ah;

@@ -37,7 +37,13 @@ void check(const rtr_attributes& a, const device_limits& limits) {
                           "min_rnr_timer 0 makes the peer wait 655.36 ms; 1 to 31, 12 is 0.64 ms");
   }
   detail::check_range(call, "min_rnr_timer", a.min_rnr_timer, 1, 31, most);
-  detail::check_range(call, "service_level", a.peer.service_level, 0, 15, most);
+  detail::check_range(call, "service_level", a.peer.service_level, 0, service_level_limit, most);
+  detail::check_range(call, "flow_label", a.peer.flow_label, 0, flow_label_limit, most);
+  if (!is_rate(a.peer.static_rate)) {
+    detail::throw_failure(
+        errc::limit_exceeded, call,
+        detail::detail_text("static_rate %d is no ibv_rate", int(a.peer.static_rate)));
+  }
   // The field is 8 bits wide in `ibv_global_route`.
   detail::check_range(call, "gid_index", a.peer.gid_index, 0, 255, most);
   if (!a.peer.is_global && a.peer.lid == 0) {

@@ -5,6 +5,14 @@
 
 namespace cordma::verbs {
 
+inline constexpr std::uint8_t service_level_limit = 15;            // 4 bits.
+inline constexpr std::uint32_t flow_label_limit = (1u << 20) - 1;  // 20 bits.
+
+/// Returns true for IBV_RATE_MAX, and for the rates that libibverbs knows.
+inline bool is_rate(ibv_rate rate) noexcept {
+  return rate == IBV_RATE_MAX || ibv_rate_to_mbps(rate) > 0;
+}
+
 /// Each `check` is a pure function.
 /// \errors  errc::limit_exceeded: the first value out of range; the detail names it and its limit.
 void check(const queue_pair_capabilities& wanted, const device_limits& limits);

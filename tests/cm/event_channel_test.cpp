@@ -26,11 +26,6 @@ void resolve(rdma_cm_id& id, const socket_address& to) {
   REQUIRE(rdma_resolve_addr(&id, nullptr, const_cast<sockaddr*>(to.data()), 2000) == 0);
 }
 
-/// Event-loop iterations until `count` events came.
-task<> counted_up(cordma::executor& executor, const counted& target, unsigned count) {
-  while (target.count < count) co_await executor.sleep_for(std::chrono::microseconds{100});
-}
-
 }  // namespace
 
 TEST_CASE("events that come at once, more than are read at once, all come to their targets",
@@ -45,7 +40,7 @@ TEST_CASE("events that come at once, more than are read at once, all come to the
     ids.push_back(r.channel.create_id(target));
     resolve(*ids.back(), to);
   }
-  r.executor.run(counted_up(r.executor, target, many));
+  r.run_until([&] { return target.count == many; });
   CHECK(target.count == many);
 }
 
@@ -57,7 +52,7 @@ TEST_CASE("an identifier may be destroyed by its own event", "[cm][device]") {
   socket_address to = r.address;
   to.set_port(1);
   resolve(*id, to);
-  r.executor.run(counted_up(r.executor, target, 1));
+  r.run_until([&] { return target.count == 1; });
   CHECK(id == nullptr);
 }
 

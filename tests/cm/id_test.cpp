@@ -172,13 +172,33 @@ TEST_CASE("a request may be served by another executor", "[cm][device]") {
 }
 
 TEST_CASE("each side serves and sends no more READs than both can", "[cm][device]") {
+  struct {
+    parameters client;
+    parameters server;
+    std::uint8_t client_depth;
+    std::uint8_t server_depth;
+  } const cases[] = {
+      {{.responder_resources = 1, .initiator_depth = 4},
+       {.responder_resources = 2, .initiator_depth = 3},
+       2,
+       1},
+      {{.responder_resources = 3, .initiator_depth = 1},
+       {.responder_resources = 2, .initiator_depth = 2},
+       1,
+       2},
+  };
   rig r;
   listener from = r.listen();
-  side server{r};
-  side client{r};
-  client.own = {.responder_resources = 1, .initiator_depth = 4};
-  server.own = {.responder_resources = 2, .initiator_depth = 3};
-  r.executor.run(when_all(serve(from, server), join(r, client, from.local_address())));
-  CHECK(client.qp.rd_atomic_max() == 2);
-  CHECK(server.qp.rd_atomic_max() == 1);
+  for (const auto& one : cases) {
+    side server{r};
+    side client{r};
+    client.own = one.client;
+    server.own = one.server;
+    r.executor.run(when_all(serve(from, server), join(r, client, from.local_address())));
+    CHECK(client.qp.rd_atomic_max() == one.client_depth);
+    CHECK(server.qp.rd_atomic_max() == one.server_depth);
+    const parameters& agreed = client.conn.from_peer().offer;
+    CHECK(agreed.initiator_depth == one.client_depth);
+    CHECK(agreed.responder_resources == one.server_depth);
+  }
 }

@@ -6,7 +6,6 @@
 using namespace cordma;
 using namespace cordma::cm;
 using namespace cordma::cm::test;
-using Catch::Matchers::Contains;
 
 namespace {
 

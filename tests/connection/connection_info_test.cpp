@@ -70,7 +70,7 @@ TEST_CASE("information that was damaged is refused, and the error says how", "[c
   other[20] = 'x';
   says(other, "no hexadecimal digit at 19");
   other = right;
-  other.back() ^= 1;
+  other.back() = other.back() == '0' ? '1' : '0';
   says(other, "the checksum does not fit");
   other = right;
   other[7 + 9] = '9';  // The major version.

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include <cmath>
+#include <type_traits>
 
 using namespace cordma;
 using namespace std::chrono_literals;
@@ -16,7 +17,8 @@ const verbs::device_limits limits{.qp_wr_max = 1000,
                                   .qp_rd_atom_max = 16,
                                   .qp_init_rd_atom_max = 8,
                                   .port_count = 1};
-const verbs::port_info port{.number = 1, .gid_count = 4, .pkey_count = 2};
+const verbs::port_info port{
+    .number = 1, .mtu_active = IBV_MTU_1024, .gid_count = 4, .pkey_count = 2};
 
 }  // namespace
 
@@ -53,6 +55,30 @@ TEST_CASE("an option above its limit is refused, both numbers named", "[connecti
   SECTION("GID") {
     o.gid_index = 4;
     says = "gid_index 4 is not between 0 and 3";
+  }
+  SECTION("service level") {
+    o.fabric.service_level = std::uint8_t{16};
+    says = "fabric.service_level 16 is not between 0 and 15";
+  }
+  SECTION("MTU") {
+    o.fabric.mtu = IBV_MTU_2048;
+    says = "fabric.mtu 2048 is not between 256 and 1024";
+  }
+  SECTION("what is no MTU") {
+    o.fabric.mtu = ibv_mtu(6);
+    says = "fabric.mtu (an ibv_mtu) 6 is not between 1 and 5";
+  }
+  SECTION("flow label") {
+    o.fabric.flow_label = 1u << 20;
+    says = "fabric.flow_label 1048576 is not between 0 and 1048575";
+  }
+  SECTION("hop limit") {
+    o.fabric.hop_limit = std::uint8_t{0};
+    says = "fabric.hop_limit 0 is not between 1 and 255";
+  }
+  SECTION("static rate") {
+    o.fabric.static_rate = ibv_rate(1);
+    says = "fabric.static_rate 1 is no ibv_rate";
   }
   SECTION("rd_atomic") {
     o.rd_atomic_max = 9;
@@ -123,16 +149,36 @@ TEST_CASE("changes take the place of what they name, and of nothing else", "[con
   CHECK_FALSE(other.agent.enabled);
 }
 
-TEST_CASE("whole options take the place of all but a port and a GID that they do not name",
-          "[connection]") {
+TEST_CASE("changes of a fabric take the place of the members that are set", "[connection]") {
+  connection_options base;
+  base.fabric = {.service_level = 3, .traffic_class = 104, .hop_limit = 2};
+  const connection_options other = changed(base, {.fabric = {.traffic_class = 0, .flow_label = 7}});
+  CHECK(other.fabric.service_level == 3);
+  CHECK(other.fabric.traffic_class == 0);
+  CHECK(other.fabric.flow_label == 7);
+  CHECK(other.fabric.hop_limit == 2);
+  CHECK_FALSE(other.fabric.mtu);
+  CHECK_FALSE(other.fabric.static_rate);
+}
+
+TEST_CASE("options own nothing, and so are safe in braces in a co_await", "[connection]") {
+  CHECK(std::is_trivially_copyable_v<connection_options>);
+  CHECK(std::is_trivially_copyable_v<connection_changes>);
+}
+
+TEST_CASE("whole options take the place of all but what they leave unset", "[connection]") {
   connection_options base;
   base.port = 2;
   base.gid_index = 3;
+  base.pkey_index = std::uint16_t{1};
+  base.fabric.service_level = std::uint8_t{3};
   base.rnr_retry = 1;
   const connection_options whole{.retry_cnt = 2};
   const connection_options mixed = changed(base, whole);
   CHECK(mixed.port == 2);
   CHECK(mixed.gid_index == 3);
+  CHECK(mixed.pkey_index == 1);
+  CHECK(mixed.fabric.service_level == 3);
   CHECK(mixed.retry_cnt == 2);
   CHECK(mixed.rnr_retry == connection_options{}.rnr_retry);
 }

@@ -31,6 +31,7 @@ hs::hello typical() {
   h.library = "cordma 9.8.7";
   h.private_data.fill(std::byte{0x77});
   h.nonce.fill(std::byte{0x33});
+  h.pkey = 0x8123;
   h.agent = {.qpn = 0x654321, .psn = 0xabcdef, .flush_word = {0x0123456789abcdef, 8, 0x5a5a5a5a}};
   return h;
 }
@@ -79,6 +80,43 @@ TEST_CASE("a hello arrives as it was sent", "[connection]") {
   CHECK(got.nonce == sent.nonce);
 }
 
+TEST_CASE("options of the fabric arrive as they were sent, and those that are unset as unset",
+          "[connection]") {
+  hs::hello sent = typical();
+  auto got = std::get<hs::hello>(hs::decode(hs::encode(sent)));
+  CHECK(got.pkey == 0x8123);
+  CHECK_FALSE(got.fabric.service_level);
+  CHECK_FALSE(got.fabric.mtu);
+  CHECK_FALSE(got.fabric.traffic_class);
+  CHECK_FALSE(got.fabric.flow_label);
+  CHECK_FALSE(got.fabric.hop_limit);
+  CHECK_FALSE(got.fabric.static_rate);
+  sent.fabric = {.service_level = 0,
+                 .mtu = IBV_MTU_512,
+                 .traffic_class = 255,
+                 .flow_label = 0xabcde,
+                 .hop_limit = 255,
+                 .static_rate = IBV_RATE_25_GBPS};
+  const hs::frame_bytes_t bytes = hs::encode(sent);
+  const unsigned char options[] = {0x3f, 0,    0x23, 0x81, 0,  2, 255, 255,
+                                   0xde, 0xbc, 0x0a, 0,    15, 0, 0,   0};
+  CHECK(std::memcmp(bytes.data() + 208, options, sizeof options) == 0);
+  got = std::get<hs::hello>(hs::decode(bytes));
+  CHECK(got.fabric.service_level == 0);
+  CHECK(got.fabric.mtu == IBV_MTU_512);
+  CHECK(got.fabric.traffic_class == 255);
+  CHECK(got.fabric.flow_label == 0xabcde);
+  CHECK(got.fabric.hop_limit == 255);
+  CHECK(got.fabric.static_rate == IBV_RATE_25_GBPS);
+}
+
+TEST_CASE("an option of the fabric counts only if its flag is set", "[connection][N2]") {
+  const auto got =
+      std::get<hs::hello>(hs::decode(with(212, {255, 255, 255, 0, 255, 255, 255, 255, 1})));
+  CHECK_FALSE(got.fabric.service_level);
+  CHECK_FALSE(got.fabric.static_rate);
+}
+
 TEST_CASE("a start arrives as it was sent", "[connection]") {
   hs::start sent{.mode = 2};
   sent.nonce.fill(std::byte{0x44});
@@ -94,14 +132,14 @@ TEST_CASE("a connection has an agent when both sides have one of the same versio
           "[connection]") {
   const hs::hello one = typical();
   hs::hello other = typical();
-  REQUIRE(hs::negotiate(one, other, 0).control);
-  CHECK(hs::negotiate(one, other, 0).control->rtr.dest_qpn == 0x654321);
-  CHECK(hs::negotiate(one, other, 0).control->rtr.rq_psn == 0xabcdef);
+  REQUIRE(hs::negotiate(one, other, 0, hs::side::client).control);
+  CHECK(hs::negotiate(one, other, 0, hs::side::client).control->rtr.dest_qpn == 0x654321);
+  CHECK(hs::negotiate(one, other, 0, hs::side::client).control->rtr.rq_psn == 0xabcdef);
   other.agent.version = 1;
-  CHECK_FALSE(hs::negotiate(one, other, 0).control);
+  CHECK_FALSE(hs::negotiate(one, other, 0, hs::side::client).control);
   other.agent = {};
-  CHECK_FALSE(hs::negotiate(one, other, 0).control);
-  CHECK_FALSE(hs::negotiate(other, one, 0).control);
+  CHECK_FALSE(hs::negotiate(one, other, 0, hs::side::client).control);
+  CHECK_FALSE(hs::negotiate(other, one, 0, hs::side::client).control);
 }
 
 TEST_CASE("the frame has the bytes that docs/handshake.md gives", "[connection]") {
@@ -163,6 +201,18 @@ TEST_CASE("what is no hello is refused, and the error says what was wrong", "[co
       {"agent's PSN 16777216", errc::bad_handshake, with(100, {0, 0, 0, 1})},
       {"message limit 0", errc::bad_handshake, with(56, {0, 0, 0, 0, 0, 0, 0, 0})},
       {"message limit 4294967296", errc::bad_handshake, with(56, {0, 0, 0, 0, 1, 0, 0, 0})},
+      {"P_Key 0x8000 is of no partition", errc::bad_handshake, with(210, {0, 0x80})},
+      {"service level 16 is not between 0 and 15", errc::bad_handshake,
+       with(208, {1, 0, 0xff, 0xff, 16})},
+      {"wanted MTU 0", errc::bad_handshake, with(208, {2, 0})},
+      {"wanted MTU 6", errc::bad_handshake, with(208, {2, 0, 0xff, 0xff, 0, 6})},
+      {"hop limit 0", errc::bad_handshake, with(208, {8, 0})},
+      {"flow label 1048576", errc::bad_handshake,
+       with(208, {16, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 16, 0})},
+      {"static rate 1 is no ibv_rate", errc::bad_handshake,
+       with(208, {32, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 1})},
+      {"static rate 200 is no ibv_rate", errc::bad_handshake,
+       with(208, {32, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 200})},
       {"zero GID", errc::bad_handshake, with(16, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})},
   };
   for (const row& r : rows) {
@@ -182,6 +232,8 @@ TEST_CASE("a later minor version is understood: what it adds is in reserved byte
   auto bytes = with(5, {9});
   bytes = with(52, {0xff, 0xff, 0xff, 0xff}, bytes);
   bytes = with(120, {1, 2, 3, 4}, bytes);
+  bytes = with(208, {0xc0, 0xff}, bytes);
+  bytes = with(221, {1, 2, 3, 4}, bytes);
   const auto got = std::get<hs::hello>(hs::decode(bytes));
   CHECK(got.minor == 9);
   CHECK(got.qpn == 0x123456);
@@ -197,8 +249,8 @@ TEST_CASE("both sides agree on the smaller MTU and the smaller rd_atomic", "[con
   b.rd_atomic_responder = 2;
   b.psn = 7;
   b.qpn = 8;
-  const hs::agreement of_a = hs::negotiate(a, b, 3);
-  const hs::agreement of_b = hs::negotiate(b, a, 5);
+  const hs::agreement of_a = hs::negotiate(a, b, 3, hs::side::client);
+  const hs::agreement of_b = hs::negotiate(b, a, 5, hs::side::listener);
   CHECK(of_a.rtr.path_mtu == IBV_MTU_1024);
   CHECK(of_b.rtr.path_mtu == IBV_MTU_1024);
   CHECK(of_a.rts.rd_atomic_max == 2);
@@ -232,8 +284,8 @@ TEST_CASE("sides that do not fit are told apart by name, both values given", "[c
     b.rd_atomic_responder = 0;
     says = "0 READs at once from here, 16 from there";
   }
-  CHECK_THROWS_WITH(hs::negotiate(a, b, 0), Catch::Contains(says));
-  CHECK(code_of([&] { static_cast<void>(hs::negotiate(a, b, 0)); }) ==
+  CHECK_THROWS_WITH(hs::negotiate(a, b, 0, hs::side::client), Catch::Contains(says));
+  CHECK(code_of([&] { static_cast<void>(hs::negotiate(a, b, 0, hs::side::client)); }) ==
         make_error_code(errc::incompatible_peer));
 }
 
@@ -242,11 +294,12 @@ TEST_CASE("an agent that nothing can be read of is refused, unless it speaks ano
   const hs::hello a = typical();
   hs::hello b = typical();
   b.agent.flush_word = {0x0123456789abcdef, 0, 0x5a5a5a5a};
-  CHECK_THROWS_WITH(hs::negotiate(a, b, 0), Catch::Contains("flush word of 0 bytes"));
-  CHECK(code_of([&] { static_cast<void>(hs::negotiate(a, b, 0)); }) ==
+  CHECK_THROWS_WITH(hs::negotiate(a, b, 0, hs::side::client),
+                    Catch::Contains("flush word of 0 bytes"));
+  CHECK(code_of([&] { static_cast<void>(hs::negotiate(a, b, 0, hs::side::client)); }) ==
         make_error_code(errc::bad_handshake));
   ++b.agent.version;
-  CHECK_FALSE(hs::negotiate(a, b, 0).control.has_value());
+  CHECK_FALSE(hs::negotiate(a, b, 0, hs::side::client).control.has_value());
 }
 
 TEST_CASE("within an InfiniBand subnet the peer is reached by LID, across by GID",
@@ -257,10 +310,10 @@ TEST_CASE("within an InfiniBand subnet the peer is reached by LID, across by GID
   a.lid = 5;
   hs::hello b = a;
   b.lid = 9;
-  CHECK_FALSE(hs::negotiate(a, b, 0).rtr.peer.is_global);
-  CHECK(hs::negotiate(a, b, 0).rtr.peer.lid == 9);
+  CHECK_FALSE(hs::negotiate(a, b, 0, hs::side::client).rtr.peer.is_global);
+  CHECK(hs::negotiate(a, b, 0, hs::side::client).rtr.peer.lid == 9);
   b.gid.raw[0] = 0xfe;
-  CHECK(hs::negotiate(a, b, 0).rtr.peer.is_global);
+  CHECK(hs::negotiate(a, b, 0, hs::side::client).rtr.peer.is_global);
 }
 
 TEST_CASE("a frame has the length of its kind", "[connection][N2]") {
@@ -291,9 +344,11 @@ bool survives(const hs::frame_bytes_t& bytes, std::size_t size, const hs::hello&
       return v->text.view().size() <= hs::refusal_text_max && bool(v->to_failure().code);
     }
     if (std::holds_alternative<hs::start>(f)) return size == hs::start_bytes;
-    const hs::agreement a = hs::negotiate(local, std::get<hs::hello>(f), 0);
+    const hs::agreement a = hs::negotiate(local, std::get<hs::hello>(f), 0, hs::side::client);
     return a.rtr.dest_qpn < 1u << 24 && a.rtr.rq_psn < 1u << 24 &&
-           a.rtr.dest_rd_atomic_max <= 255 && verbs::bytes_of(a.rtr.path_mtu) != 0;
+           a.rtr.dest_rd_atomic_max <= 255 && a.rtr.peer.service_level <= 15 &&
+           a.rtr.peer.flow_label < 1u << 20 && a.rtr.peer.hop_limit != 0 &&
+           verbs::bytes_of(a.rtr.path_mtu) != 0;
   } catch (const error& e) {
     return e.code() == errc::bad_handshake || e.code() == errc::incompatible_peer;
   }

@@ -2,6 +2,7 @@
 
 #include "connection/bootstrap.hpp"
 
+#include "connection/stream_door.hpp"
 #include "support/silent_client.hpp"
 #include "support/some_hello.hpp"
 #include "support/until.hpp"
@@ -26,8 +27,11 @@ struct fixture {
                    const time_source* clock = nullptr)
       : executor{{.clock = clock}} {
     server.reset(new detail::listener_state{
-        executor, socket_address::loopback(0), options,
-        [this](detail::link& way) { return shake_hands(way.channel()); }});
+        executor,
+        std::make_unique<detail::stream_door>(
+            executor, socket_address::loopback(0), options.tcp_backlog,
+            [this](detail::link& way) { return shake_hands(way.channel()); }),
+        options});
   }
   test::raw_peer dial() {
     return executor.run(stream_socket::connect(executor, server->local_address()));

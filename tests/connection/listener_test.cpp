@@ -1,5 +1,6 @@
 #include <cordma/connection/listener.hpp>
 
+#include "base/failures.hpp"
 #include "connection/bootstrap.hpp"
 #include "request/queue_pair.hpp"
 #include "support/connected_pair.hpp"
@@ -159,6 +160,11 @@ TEST_CASE("a client of another network is refused, both values named, and leaves
     hello.gid_kind = is_v2 ? verbs::gid_type::roce_v1 : verbs::gid_type::roce_v2;
     here = verbs::to_string(mine.gid_kind);
     there = verbs::to_string(hello.gid_kind);
+  }
+  SECTION("partition") {
+    hello.pkey = 0x8001;
+    here = detail::detail_text("P_Key 0x%04x", unsigned{mine.pkey}).view();
+    there = "0x8001";
   }
   const std::string before = test::holdings();
   const socket_address where = socket_address::loopback(p.door.local_endpoint().port);

@@ -34,7 +34,9 @@ using started_receive = support::started<channel_of_int::receive_op>;
 using started_send = support::started<channel_of_int::send_op>;
 
 task<> echo(channel_of_int& in, channel_of_int& out, support::stack_span& span) {
-  while (const std::optional<int> item = co_await in.receive()) {
+  while (true) {
+    const std::optional<int> item = co_await in.receive();
+    if (!item) break;
     span.mark();
     co_await out.send(*item);
   }
@@ -69,7 +71,11 @@ TEST_CASE("a channel passes items in order, and both sides wait for room and for
     out.close();
   };
   const auto consumer = [](channel<std::unique_ptr<int>>& in, std::vector<int>& to) -> task<> {
-    while (const auto item = co_await in.receive()) to.push_back(**item);
+    while (true) {
+      const auto item = co_await in.receive();
+      if (!item) break;
+      to.push_back(**item);
+    }
   };
   executor.run(when_all(producer(c), consumer(c, got)));
   REQUIRE(got.size() == 100);
@@ -224,7 +230,11 @@ TEST_CASE("foreign coroutines use a channel, and the last one may destroy it", "
     c->close();
   };
   const auto consumer = [&]() -> foreign_task {
-    while (const auto item = co_await c->receive()) got.push_back(*item);
+    while (true) {
+      const auto item = co_await c->receive();
+      if (!item) break;
+      got.push_back(*item);
+    }
     c.reset();
   };
   const foreign_task in = producer();

@@ -68,7 +68,9 @@ TEST_CASE("bytes written at one end come back from the other as they were", "[io
   std::vector<std::byte> received(sent.size());
   const auto echo = [](stream_socket& s) -> task<> {
     std::array<std::byte, 70'000> buffer;
-    for (std::size_t n; (n = co_await s.read_some(buffer)) > 0;) {
+    while (true) {
+      const std::size_t n = co_await s.read_some(buffer);
+      if (n == 0) break;
       co_await s.write_all(std::span{buffer}.first(n));
     }
     s.shut_down_writing();

@@ -355,3 +355,22 @@ TEST_CASE("connections on each thread take their receives from a pool of that th
   group.stop();
   group.wait();
 }
+
+TEST_CASE("what a thread's options leave unset is its runtime's", "[runtime][device]") {
+  const auto marked = [](unsigned) {
+    runtime_options options;
+    options.connections.fabric.traffic_class = std::uint8_t{104};
+    return test::on_test_device(std::move(options));
+  };
+  runtime_group group{{.each = marked, .threads = 1}};
+  serve_options options;
+  options.connections_of = [](runtime&, unsigned) { return connection_options{}; };
+  const group_listener& door = group.serve({}, &hold, options);
+  runtime rt{test::on_test_device()};
+  {
+    const connection client = rt.run(rt.connect(door.local_endpoint()));
+    CHECK(client.agreement().rtr.peer.traffic_class == 104);
+  }
+  group.stop();
+  group.wait();
+}

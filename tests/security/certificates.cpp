@@ -19,7 +19,7 @@ void add_extension(X509* to, int kind, const char* value) {
 /// Makes a certificate with a key; signed by its own if `signer` is null.
 certified make(const certificate_terms& terms, long serial, const certified* signer) {
   certified made;
-  made.key.reset(EVP_EC_gen("P-256"));
+  made.key.reset(terms.rsa_bits != 0 ? EVP_RSA_gen(terms.rsa_bits) : EVP_EC_gen("P-256"));
   made.certificate.reset(X509_new());
   REQUIRE(made.key != nullptr);
   X509* certificate = made.certificate.get();

@@ -32,6 +32,7 @@ struct certificate_terms {
   long ends_s = 3600;
   bool is_authority = false;
   const char* usage = nullptr;  ///< Null: any.
+  unsigned rsa_bits = 0;        ///< 0: a key on P-256.
 };
 
 /// Makes certificates, as files that are gone with it.

@@ -162,6 +162,26 @@ TEST_CASE("a peer that speaks something else is told by its first bytes", "[secu
   }
 }
 
+TEST_CASE("a peer that ends, or refuses by an alert, before it is known is told apart from others",
+          "[security]") {
+  executor unused;
+  const credentials key = blue();
+  const std::pair<std::string_view, const char*> said[] = {
+      {"\x15\x03\x03\x00\x02\x02\x28"sv, "the peer refused this side"},
+      {"\x15\x03\x03\x00\x02\x01\x00"sv, "the peer ended TLS"},
+      {"\x16\x03"sv, "the peer ended the connection"},
+      {""sv, "the peer ended the connection"}};
+  for (const auto& [text, says] : said) {
+    tls_wire w{unused, key, key};
+    w.server.deliver(bytes_of(text));
+    w.server.end_writing();
+    support::started side{w.loop.scheduler,
+                          one_side(w.on_client, tls_role::client, {}, w.client_side)};
+    w.loop.settle();
+    CHECK_THAT(w.client_side.text(), Contains(says));
+  }
+}
+
 TEST_CASE("a failed handshake sends no alert: the caller refuses in its place", "[security]") {
   executor unused;
   const credentials key = blue();

@@ -77,7 +77,8 @@ TEST_CASE("two keys need two ids", "[security]") {
   CHECK_THAT(detail_of(f), Contains("'blue'"));
 }
 
-TEST_CASE("a key is wiped where it ends, is moved from or is assigned over", "[security]") {
+TEST_CASE("a key that is moved from keeps nothing, and one that is assigned to has the new secret",
+          "[security]") {
   alignas(psk_key) std::byte place[sizeof(psk_key)];
   auto* key = new (place) psk_key{"blue", secret_of(7)};
   psk_key copy{*key};

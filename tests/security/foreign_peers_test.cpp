@@ -90,6 +90,22 @@ TEST_CASE("a client without a certificate is refused", "[security]") {
   CHECK_THAT(w.our_side.text(), Contains("the peer has no certificate"));
 }
 
+TEST_CASE("a certificate with a key that is too short is refused", "[security]") {
+  executor unused;
+  const authority ca;
+  const credentials ours = ca.issue();
+  for (const tls_role role : {tls_role::client, tls_role::server}) {
+    for (const unsigned bits : {1024u, 2048u}) {
+      raw_wire w{unused, ours, role};
+      SSL_CTX_set_security_level(w.raw.context(), 0);
+      w.raw.set_certificate(ca.files({.rsa_bits = bits}));
+      w.shake_hands();
+      CHECK(w.our_side.succeeded() == (bits == 2048));
+      if (bits == 1024) CHECK_THAT(w.our_side.text(), Contains("too weak"));
+    }
+  }
+}
+
 TEST_CASE("a key without a key exchange is refused: who learns the key later reads nothing old",
           "[security]") {
   executor unused;

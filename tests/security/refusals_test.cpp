@@ -182,6 +182,21 @@ TEST_CASE("a client takes only the host that it asked for, by name or by address
   }
 }
 
+TEST_CASE("a host's name counts as an alternative name only, and whole labels of it are wild",
+          "[security]") {
+  executor unused;
+  const authority ca;
+  const credentials any = ca.issue();
+  const std::pair<const char*, const char*> named[] = {
+      {"", "common.example"}, {"DNS:w*.part.example", "wild.part.example"}, {"DNS:*", "example"}};
+  for (const auto& [names, host] : named) {
+    const credentials server = ca.issue({.common_name = "common.example", .names = names});
+    tls_wire w{unused, any, server};
+    w.shake_hands(host);
+    CHECK(w.client_side.failed_with(errc::not_authenticated));
+  }
+}
+
 TEST_CASE("a client with certificates and no name to ask for is told so", "[security]") {
   executor unused;
   const authority ca;

@@ -73,6 +73,10 @@ TEST_CASE("attributes of RTR out of range are refused by name", "[verbs][N8]") {
   CHECK_THAT(rtr_refusal([](rtr& a) { a.min_rnr_timer = 32; }), Contains("min_rnr_timer 32"));
   CHECK_THAT(rtr_refusal([](rtr& a) { a.peer = {}; }), Contains("neither a LID nor a GID"));
   CHECK_THAT(rtr_refusal([](rtr& a) { a.peer.service_level = 16; }), Contains("service_level 16"));
+  CHECK_THAT(rtr_refusal([](rtr& a) { a.peer.flow_label = 1u << 20; }),
+             Contains("flow_label 1048576 exceeds the most, 1048575"));
+  CHECK_THAT(rtr_refusal([](rtr& a) { a.peer.static_rate = ibv_rate(1); }),
+             Contains("static_rate 1 is no ibv_rate"));
   CHECK_THAT(rtr_refusal([](rtr& a) { a.peer.gid_index = 256; }), Contains("gid_index 256"));
 }
 

@@ -2,6 +2,7 @@
 
 #include <cordma/agent/agent_options.hpp>
 #include <cordma/base/time.hpp>
+#include <cordma/connection/fabric_options.hpp>
 #include <cordma/detail/base/export.hpp>
 #include <cordma/verbs/access.hpp>
 #include <cordma/verbs/queue_pair_attributes.hpp>
@@ -33,13 +34,16 @@ struct connection_changes;
 
 /// Options of each connection, on either side. They are checked against the device at first use.
 struct CORDMA_EXPORT connection_options {
-  /// Converts all options, except `port`, `gid_index` and `rd_atomic_max` if they are unset.
+  /// Converts all options that are set; `port` 0 is unset.
   operator connection_changes() const noexcept;  // NOLINT: given in its place.
 
   std::uint8_t port = 0;  ///< Port of the device; 0: the first that is ACTIVE.
   /// Row of the port's GID table. None: the best for the bootstrap socket's address.
   std::optional<std::uint32_t> gid_index{};
-  std::uint16_t pkey_index = 0;
+  /// Row of the port's P_Key table. None: row 0. Both sides' P_Keys must be of one partition, and
+  /// one of them a full member (IBTA 10.9.3).
+  std::optional<std::uint16_t> pkey_index{};
+  fabric_options fabric{};
   verbs::queue_pair_capabilities capabilities{};
   /// Pool of the same runtime (`runtime::share_receives`), which supplies the data queue pair's
   /// receives. `capabilities` then says nothing about receives, and only a `message_handler` gets
@@ -74,6 +78,10 @@ struct CORDMA_EXPORT connection_options {
   const cordma::credentials* credentials = nullptr;
   /// Lets a listener that strangers can reach have no credentials.
   bool insecure = false;
+  /// By rdma_cm: the peer is another program than cordma. There is one queue pair, no agent, and no
+  /// handshake but rdma_cm's, whose private data is the first 56 bytes of `private_data` (in an
+  /// answer, all of it).
+  bool plain = false;
   /// Takes a peer whose GID is not the address that its bootstrap comes from: hosts that have a
   /// network of its own for RDMA. The device sends to that GID, whoever has it.
   bool allow_foreign_gid = false;
@@ -91,12 +99,14 @@ struct CORDMA_EXPORT connection_options {
 ///
 ///     rt.connect(server, {.connect_timeout = 1s, .heartbeat = {{.interval = 100ms}}});
 ///
-/// A group, such as the heartbeat, is given whole. A `connection_options` in its place gives
-/// everything: start from `runtime::connection_defaults()` to keep some of them.
+/// A group, such as the heartbeat, is given whole; of `fabric` each member that is set. A
+/// `connection_options` in its place gives everything: start from `runtime::connection_defaults()`
+/// to keep some of them.
 struct connection_changes {
   std::optional<std::uint8_t> port{};
   std::optional<std::uint32_t> gid_index{};
   std::optional<std::uint16_t> pkey_index{};
+  fabric_options fabric{};
   std::optional<verbs::queue_pair_capabilities> capabilities{};
   std::optional<shared_receives*> receives_from{};
   std::optional<verbs::access> remote_access{};
@@ -109,6 +119,7 @@ struct connection_changes {
   std::optional<agent_options> agent{};
   std::optional<const cordma::credentials*> credentials{};
   std::optional<bool> insecure{};
+  std::optional<bool> plain{};
   std::optional<bool> allow_foreign_gid{};
   std::optional<std::array<std::byte, 64>> private_data{};
   std::optional<time_span> connect_timeout{};

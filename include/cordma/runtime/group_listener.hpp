@@ -36,8 +36,9 @@ struct serve_options {
   int tcp_backlog = 128;
   /// Changes to the defaults of the runtime that makes the connection.
   connection_changes connections{};
-  /// Replaces `connections` for options that differ between threads, such as `receives_from`.
-  /// `serve` calls it once on each thread, and throws what it throws.
+  /// Replaces `connections` for options that differ between threads, such as `receives_from`. What
+  /// is unset (`connection_changes`) is the runtime's. `serve` calls it once on each thread, and
+  /// throws what it throws.
   callback<connection_options(runtime& rt, unsigned index)> connections_of{};
   /// Decides on each client, on the thread that makes its connection; threads call it at once.
   /// None: all may connect.

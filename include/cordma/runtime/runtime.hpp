@@ -26,6 +26,8 @@ namespace detail {
 class runtime_state;
 }
 
+/// Device, port and the options of a fabric that are unset here are taken from the environment when
+/// the runtime is made: CORDMA_DEVICE, CORDMA_PORT and others (docs/connecting.md).
 struct runtime_options {
   /// Name of a device in `verbs::list_devices`; empty: the first with an ACTIVE port.
   fixed_text<64> device{};
@@ -46,8 +48,8 @@ struct runtime_options {
 class CORDMA_EXPORT runtime final {
  public:
   /// \errors  errc::no_device (lists the devices there are); EACCES and others of opening the
-  ///   device; errc::limit_exceeded: an option above the device's limit; names both. See also
-  ///   `executor`.
+  ///   device; errc::limit_exceeded: an option above the device's limit; names both. EINVAL: a
+  ///   wrong variable of the environment; names its text. See also `executor`.
   explicit runtime(runtime_options&& options = {});
   /// Gives a one-line compile error for options that are not an rvalue.
   template <std::same_as<runtime_options> Options>

@@ -103,6 +103,9 @@ class CORDMA_EXPORT context {
   [[nodiscard]] port_info query_port(std::uint8_t port) const;
   /// Returns the first ACTIVE port. \errors errc::no_device: none is ACTIVE.
   [[nodiscard]] port_info active_port() const;
+  /// Returns a row of the port's P_Key table, in host byte order; 0x8000 is the bit of a full
+  /// member. An empty row is 0. \errors an errno: no such row, or port. \cost  some system calls.
+  [[nodiscard]] std::uint16_t query_pkey(std::uint8_t port, std::uint16_t index) const;
   /// Returns the rows of the port's table that hold a GID, by index; those above 255 cannot be
   /// used.
   [[nodiscard]] std::vector<gid_entry> gid_table(std::uint8_t port) const;

@@ -24,7 +24,9 @@ struct address_vector {
   std::uint32_t gid_index = 0;  ///< Row of the local port's table.
   std::uint8_t hop_limit = 64;
   std::uint8_t traffic_class = 0;
+  std::uint32_t flow_label = 0;    ///< 20 bits.
   std::uint8_t service_level = 0;  ///< 0 to 15.
+  ibv_rate static_rate = IBV_RATE_MAX;
 
   static constexpr address_vector by_lid(std::uint16_t lid) noexcept {
     address_vector to;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/base/error.hpp>
+#include <cordma/connection/fabric_options.hpp>
 #include <cordma/detail/base/fixed_text.hpp>
 #include <cordma/memory/slice.hpp>
 #include <cordma/verbs/gid.hpp>
@@ -26,6 +27,10 @@ inline constexpr std::size_t frame_bytes = 256;   ///< Length of a hello and of 
 inline constexpr std::size_t start_bytes = 32;    ///< Length of a start.
 inline constexpr std::size_t preamble_bytes = 8;  ///< Magic, version and length come first.
 inline constexpr std::size_t refusal_text_max = 240;
+
+/// Bits of a P_Key that name the partition.
+inline constexpr std::uint16_t pkey_partition = 0x7fff;
+inline constexpr std::uint16_t pkey_full = 0x8000;  ///< Bit of a P_Key: a full member.
 
 /// Random bytes of one side, which are those of no other handshake.
 using nonce = std::array<std::byte, 16>;
@@ -75,6 +80,9 @@ struct hello {
   fixed_text<32> library{};  ///< "cordma 0.1.0"; for information.
   handshake::private_data private_data{};
   handshake::nonce nonce{};  ///< That of this side's start, if it sent one.
+  /// P_Key in this side's row of its port's table (`pkey_partition`).
+  std::uint16_t pkey = 0xffff;
+  fabric_options fabric{};  ///< What this side names, not what is agreed.
 };
 
 /// A hello as it came.
@@ -122,11 +130,19 @@ struct agreement : pair_attributes {
   std::optional<pair_attributes> control{};
 };
 
-/// Takes the smaller MTU, and the smaller rd_atomic of each direction; both sides get the same
-/// result. The caller sets retry settings and `min_rnr_timer`. `gid_index` is a row of this side's
-/// table. \errors errc::incompatible_peer: transport, link layer or GID type differ, or iWARP;
-/// names both.
-agreement negotiate(const hello& local, const hello& remote, std::uint32_t gid_index);
+/// Role of a side: the client proposes some options of the fabric, and the listener decides. Where
+/// there is neither, what both sides name must be equal.
+enum class side : std::uint8_t { client, listener, equal };
+
+/// Takes the smaller rd_atomic of each direction, and the options of the fabric that the two sides
+/// name (`fabric_options`); both sides get the same result. The caller sets retry settings and
+/// `min_rnr_timer`. `gid_index` is a row of this side's table; `ours` is this side's role.
+/// \errors errc::incompatible_peer: transport, link layer, GID type, partition, service level or
+///   MTU differ, or iWARP; names both values.
+agreement negotiate(const hello& local, const hello& remote, std::uint32_t gid_index, side ours);
+/// Does the same for an address that is known already. What neither side names is as `peer` says.
+agreement negotiate(const hello& local, const hello& remote, const verbs::address_vector& peer,
+                    side ours);
 
 /// Returns 24 random bits from getrandom(2): a PSN that strangers cannot guess. \errors an errno.
 std::uint32_t random_psn();

@@ -79,16 +79,22 @@ void pending_request::take(arrival&& from, time now) noexcept {
   from_ = std::move(from);
   received_ = 0;
   late_ = now + request_time_max;
-  if (!watch(from_.socket.get(), EPOLLIN | EPOLLRDHUP)) return close();
+  on_event(EPOLLIN, now);  // Most requests have arrived already, and need no place in the epoll.
+  if (is_free() || is_watched_) return;
+  is_watched_ = watch(from_.socket.get(), EPOLLIN | EPOLLRDHUP);
+  if (!is_watched_) return close();
   set_deadline(late_);
-  on_event(EPOLLIN, now);  // Most requests have arrived already.
 }
 
 void pending_request::close() noexcept {
   if (is_free()) return;
-  unwatch(from_.socket.get());
+  unwatch_socket();
   from_.socket.reset();
   set_deadline(time::max());
+}
+
+void pending_request::unwatch_socket() noexcept {
+  if (std::exchange(is_watched_, false)) unwatch(from_.socket.get());
 }
 
 void pending_request::on_event(std::uint32_t, time) noexcept {
@@ -98,7 +104,7 @@ void pending_request::on_event(std::uint32_t, time) noexcept {
   const bool is_good = read == outcome::whole && is_valid(words_) && words_.is_request();
   if (!is_good) return close();
   // From here on, another accepted socket may take this place.
-  if (!from_.passed_on) unwatch(from_.socket.get());
+  unwatch_socket();
   set_deadline(time::max());
   arrival from = std::move(from_);
   const message request = words_;
@@ -112,7 +118,7 @@ pending_request::outcome pending_request::receive_packet() noexcept {
   if (got < 0) return would_block(errno) ? outcome::waits : outcome::bad;
   if (got == 0) return outcome::bad;
   if (!passed) return outcome::whole;
-  unwatch(from_.socket.get());
+  unwatch_socket();
   from_.socket = std::move(passed);
   from_.passed_on = true;
   return is_stream(from_.socket.get()) && entrance_.knows_peer(from_) ? outcome::whole

@@ -68,6 +68,7 @@ class pending_request final : private watched {
   void on_event(std::uint32_t events, time now) noexcept override;
   void on_time(time) noexcept override { close(); }
   void close_copies() noexcept override { from_.socket.reset(); }
+  void unwatch_socket() noexcept;
   outcome receive_packet() noexcept;
   outcome receive_stream() noexcept;
 
@@ -76,6 +77,7 @@ class pending_request final : private watched {
   message words_;
   std::size_t received_ = 0;
   time late_{};
+  bool is_watched_ = false;
 };
 
 /// All accepted sockets without a request: places for those by TCP, and places for those by names.

@@ -34,9 +34,11 @@ name_text beginning_of(std::uint16_t space, std::uint16_t port) noexcept {
 
 /// `random`: 0 for the plain name.
 name_text text_of(const bound_name& name, std::uint64_t random = 0) noexcept {
-  char address[address_digits + 1];
-  for (std::size_t n = 0; n < sizeof(in6_addr); ++n)
-    std::snprintf(address + 2 * n, 3, "%02x", unsigned{name.at.address.s6_addr[n]});
+  char address[address_digits + 1]{};
+  for (std::size_t n = 0; n < address_digits; ++n) {
+    const unsigned byte = name.at.address.s6_addr[n / 2];
+    address[n] = "0123456789abcdef"[n % 2 == 0 ? byte / 16 : byte % 16];
+  }
   const unsigned flags = (name.v6_only ? v6_only_flag : 0) | (name.reuse ? reuse_flag : 0);
   const name_text beginning = beginning_of(name.space, name.at.port);
   const std::string_view begins = beginning.view();

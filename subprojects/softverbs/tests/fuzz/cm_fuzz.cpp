@@ -3,12 +3,14 @@
 #include "cm/transport.hpp"
 #include "fuzz/script.hpp"
 #include "link/listeners.hpp"
+#include "link/socket_names.hpp"
 
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <rdma/rdma_user_cm.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
@@ -19,6 +21,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
 // Each execution performs a script from the fuzzer's bytes. In the script, a malicious process or
 // host talks to the transports of a process, which acts meanwhile. One transport talks by local
@@ -91,6 +94,7 @@ class stage final : public transport::listener {
     names_[1] = bound(*near_);
     names_[2] = bound(*near_);
     for (std::size_t n = 0; n < 2; ++n) must(names_[n]->listen() == 0, "no listener");
+    for (const auto& one : names_) sockets_.push_back(socket_of(*one));
     // A name whose listener is the fuzzer.
     hostile_name_ = {RDMA_PS_TCP, bound(*near_)->at(), false, false};
     int error = 0;
@@ -167,6 +171,18 @@ class stage final : public transport::listener {
     return name;
   }
 
+  /// Looked up once: a look-up costs as much as connecting.
+  static socket_name socket_of(const binding& name) {
+    int error = 0;
+    const unique_fd probe = connect_to_holder(RDMA_PS_TCP, name.at(), error);
+    sockaddr_un address{};
+    socklen_t length = sizeof address;
+    must(::getpeername(probe.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0,
+         "no socket of a name");
+    constexpr std::size_t begin = offsetof(sockaddr_un, sun_path) + 1;
+    return socket_name{{address.sun_path + 1, length - begin}};
+  }
+
   void perform(script& in) noexcept {
     const auto what = static_cast<act>(in.byte() % static_cast<unsigned>(act::count));
     const std::uint8_t which = in.byte();
@@ -201,8 +217,7 @@ class stage final : public transport::listener {
   }
 
   void connect_local(std::uint8_t which, unique_fd& raw) noexcept {
-    int error = 0;
-    raw = connect_to_holder(RDMA_PS_TCP, names_[which / 64 % 3]->at(), error);
+    raw = connect_to(sockets_[which / 64 % sockets_.size()]);
   }
 
   void connect_tcp(unique_fd& raw) noexcept {
@@ -310,18 +325,26 @@ class stage final : public transport::listener {
     send(raw, lie(in, saying(in.byte())));
   }
 
-  /// Runs both transports once. True if one had something to do.
+  /// Runs a transport if it has something to do, as the engine does. True if it was readable.
+  static bool drive(transport& one, const pollfd& polled, clock::time_point now) noexcept {
+    const bool is_ready = polled.revents != 0;
+    if (is_ready || one.deadline() <= now) one.run(now);
+    return is_ready;
+  }
+
+  /// Runs both transports once. True if one was readable.
   bool drive(std::chrono::seconds later = {}) noexcept {
     std::array<pollfd, 2> both{{{near_->descriptor(), POLLIN, 0}, {far_->descriptor(), POLLIN, 0}}};
-    const bool is_ready = ::poll(both.data(), both.size(), 0) > 0;
-    near_->run(clock::now() + later);
-    far_->run(clock::now() + later);
-    return is_ready;
+    (void)::poll(both.data(), both.size(), 0);
+    const clock::time_point now = clock::now() + later;
+    const bool is_near_ready = drive(*near_, both[0], now);
+    return drive(*far_, both[1], now) || is_near_ready;
   }
 
   std::unique_ptr<transport> near_, far_;
   std::uint16_t port_ = 0;
   std::array<std::unique_ptr<binding>, 3> names_;  ///< the last one does not listen
+  std::vector<socket_name> sockets_;               ///< of `names_`
   bound_name hostile_name_;
   unique_fd hostile_listener_;
   int pair_[2]{};

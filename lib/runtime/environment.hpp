@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cordma/connection/connection_options.hpp>
+#include <cordma/verbs/device.hpp>
+
+#include <string_view>
+
+namespace cordma::detail {
+
+/// Opens the device that `option` names. Empty: the one that CORDMA_DEVICE names; if it is unset,
+/// the first device with an ACTIVE port. \errors  as `verbs::context`; EINVAL: CORDMA_DEVICE.
+verbs::context open_device(std::string_view option);
+
+/// Returns `options`, with those that are unset taken from the environment (docs/connecting.md). A
+/// variable whose option is set is not read. \errors  EINVAL: a wrong variable; names its text.
+connection_options with_environment(connection_options options, const verbs::context& ctx);
+
+}  // namespace cordma::detail

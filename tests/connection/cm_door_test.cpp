@@ -1,0 +1,255 @@
+#include "connection/cm_door.hpp"
+
+#include "cm/foreign_peer.hpp"
+#include "cm/rig.hpp"
+#include "support/connected_pair.hpp"
+#include "support/leaks.hpp"
+
+#include <cordma/coro/when_all.hpp>
+#include <cordma/security/credentials.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <string>
+#include <thread>
+#include <utility>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+using cm::test::foreign_peer;
+
+namespace {
+
+/// A runtime, and where rdma_cm finds its device.
+struct cm_runtime {
+  cm_runtime()
+      : address{cm::test::device_address(rt.context(), rt.context().active_port().number)} {}
+  /// Listens by rdma_cm. Strangers reach the address of a device that is not soft0.
+  listener listen(connection_options options = {}, const listener_options& limits = {}) {
+    options.insecure = true;
+    return rt.listen(here(), limits, options);
+  }
+  [[nodiscard]] endpoint here() const {
+    endpoint where = detail::endpoint_of(address);
+    where.way = endpoint::bootstrap::rdma_cm;
+    return where;
+  }
+  failure failure_of(task<connection> t) {
+    const auto outcome = rt.run(as_result(std::move(t)));
+    return outcome.has_failure() ? outcome.failure() : failure{};
+  }
+
+  runtime rt{test::on_test_device()};
+  socket_address address;
+};
+
+void check_that_messages_pass(runtime& rt, connection& from, connection& to) {
+  local_mr memory = rt.memory().allocate_zeroed(16);
+  const auto [m, sent] =
+      rt.run(when_all(to.recv(memory.slice(0, 8)), from.send(memory.slice(8, 8))));
+  CHECK(m.size_bytes == sent);
+}
+
+connection_options plain() {
+  connection_options options;
+  options.plain = true;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("two sides that rdma_cm connects have agents, messages and a polite end",
+          "[connection][device]") {
+  cm_runtime r;
+  listener door = r.listen();
+  CHECK(door.local_endpoint().to_string().starts_with("rdma_cm:"));
+  auto [client, server] = r.rt.run(when_all(r.rt.connect(door.local_endpoint()), door.accept()));
+  check_that_messages_pass(r.rt, client, server);
+  CHECK(client.peer().port() == door.local_endpoint().port);
+  loan lent = r.rt.run(server.send_local_mr(server.memory().allocate_zeroed(64)));
+  {
+    const remote_mr borrowed = r.rt.run(client.receive_remote_mr());
+    CHECK(borrowed.size_bytes() == 64);
+  }
+  const auto close_when_told = [&]() -> task<> {
+    static_cast<void>(co_await as_result(server.next_message()));
+    co_await server.close();
+  };
+  r.rt.run(when_all(client.close(), close_when_told()));
+  CHECK(server.was_closed_by_peer());
+}
+
+TEST_CASE("rdma_cm tells at once of a peer that is dropped", "[connection][device]") {
+  cm_runtime r;
+  connection_options options;
+  options.heartbeat.enabled = false;
+  options.insecure = true;
+  listener door = r.listen(options);
+  auto [client, server] =
+      r.rt.run(when_all(r.rt.connect(door.local_endpoint(), options), door.accept()));
+  client = {};
+  const auto ended = r.rt.run(as_result(server.next_message()));
+  REQUIRE(ended.has_failure());
+  CHECK(ended.failure().code == make_error_code(errc::disconnected));
+  CHECK_FALSE(server.was_closed_by_peer());
+}
+
+TEST_CASE("a key authenticates the sides over rdma_cm", "[connection][device]") {
+  cm_runtime r;
+  const credentials key = credentials::psk({"db-1", std::vector(32, std::byte{7})});
+  const credentials other = credentials::psk({"db-1", std::vector(32, std::byte{8})});
+  connection_options options;
+  options.credentials = &key;
+  listener door = r.listen(options);
+  {
+    auto [client, server] =
+        r.rt.run(when_all(r.rt.connect(door.local_endpoint(), options), door.accept()));
+    CHECK(server.peer_identity().name == "db-1");
+    check_that_messages_pass(r.rt, client, server);
+  }
+  const failure wrong = r.failure_of(r.rt.connect(door.local_endpoint(), {.credentials = &other}));
+  CHECK(wrong.code == make_error_code(errc::not_authenticated));
+  const failure none = r.failure_of(r.rt.connect(door.local_endpoint()));
+  CHECK(none.code == make_error_code(errc::incompatible_peer));
+  CHECK_THAT(none.to_string(), Catch::Contains("a pre-shared key here, no authentication there"));
+}
+
+TEST_CASE("a program refuses a client of rdma_cm with its reason, and serves the next",
+          "[connection][device][N2]") {
+  cm_runtime r;
+  const auto admit = [](connection_request& request) {
+    if (request.private_data[0] == std::byte{1}) request.refuse("no such shard");
+    request.reply[0] = std::byte{42};
+  };
+  listener door = r.listen({}, {.admit = admit});
+  std::array<std::byte, 64> data{std::byte{1}};
+  const failure told = r.failure_of(r.rt.connect(door.local_endpoint(), {.private_data = data}));
+  CHECK(told.code == make_error_code(errc::refused));
+  CHECK_THAT(told.to_string(), Catch::Contains("no such shard"));
+  auto [client, server] = r.rt.run(when_all(r.rt.connect(door.local_endpoint()), door.accept()));
+  CHECK(client.peer_private_data()[0] == std::byte{42});
+  check_that_messages_pass(r.rt, server, client);
+}
+
+TEST_CASE("another program's client and a plain listener talk", "[connection][device]") {
+  cm_runtime r;
+  listener door = r.listen(plain());
+  socket_address to = r.address;
+  to.set_port(door.local_endpoint().port);
+  std::byte heard{};
+  std::thread foreign{[&] {
+    foreign_peer client;
+    client.connect(to, cm::test::bytes_of("hello"));
+    client.expect(RDMA_CM_EVENT_ESTABLISHED);
+    client.send(std::byte{0xf0});
+    heard = client.receive();
+    client.expect(RDMA_CM_EVENT_DISCONNECTED);
+  }};
+  connection server = r.rt.run(door.accept());
+  local_mr memory = r.rt.memory().allocate_zeroed(128);
+  const message m = r.rt.run(server.recv(memory.slice(0, 64)));
+  CHECK(m.size_bytes == 64);
+  CHECK(memory.bytes()[0] == std::byte{0xf0});
+  memory.bytes()[64] = std::byte{0xc0};
+  r.rt.run(server.send(memory.slice(64, 64)));
+  CHECK_FALSE(server.has_agent());
+  r.rt.run(server.close());
+  foreign.join();
+  CHECK(heard == std::byte{0xc0});
+}
+
+TEST_CASE("a plain client and another program's server talk", "[connection][device]") {
+  cm_runtime r;
+  foreign_peer server;
+  const socket_address at = server.listen(r.address);
+  std::byte heard{};
+  std::thread foreign{[&] {
+    server.accept(cm::test::bytes_of("welcome"));
+    server.expect(RDMA_CM_EVENT_ESTABLISHED);
+    heard = server.receive();
+    server.send(std::byte{0xf0});
+    server.disconnect();
+  }};
+  endpoint where = detail::endpoint_of(at);
+  where.way = endpoint::bootstrap::rdma_cm;
+  connection client = r.rt.run(r.rt.connect(where, plain()));
+  CHECK(client.peer_private_data()[0] == std::byte{'w'});
+  local_mr memory = r.rt.memory().allocate_zeroed(128);
+  client.post_recv(memory.slice(0, 64));
+  memory.bytes()[64] = std::byte{0xc0};
+  r.rt.run(client.send(memory.slice(64, 64)));
+  const message m = r.rt.run(client.next_message());
+  CHECK(m.size_bytes == 64);
+  const auto ended = r.rt.run(as_result(client.next_message()));
+  CHECK(ended.failure().code == make_error_code(errc::disconnected));
+  foreign.join();
+  CHECK(heard == std::byte{0xc0});
+}
+
+TEST_CASE("a peer of rdma_cm that is no cordma is named, with the way out",
+          "[connection][device][N2]") {
+  cm_runtime r;
+  {
+    foreign_peer server;
+    endpoint where = detail::endpoint_of(server.listen(r.address));
+    where.way = endpoint::bootstrap::rdma_cm;
+    std::thread foreign{[&] { server.accept(cm::test::bytes_of("welcome")); }};
+    const failure why = r.failure_of(r.rt.connect(where));
+    foreign.join();
+    CHECK(why.code == make_error_code(errc::bad_handshake));
+    CHECK_THAT(why.to_string(), Catch::Contains("set connection_options::plain"));
+  }
+  listener door = r.listen();
+  socket_address to = r.address;
+  to.set_port(door.local_endpoint().port);
+  std::thread foreign{[&] {
+    foreign_peer client;
+    client.connect(to, cm::test::bytes_of("hello"));
+    client.expect(RDMA_CM_EVENT_REJECTED);
+  }};
+  r.rt.run(test::until(r.rt.executor(), [&] { return door.counters().rejected == 1; }));
+  foreign.join();
+  CHECK_THAT(door.last_rejection()->to_string(), Catch::Contains("not a cordma's"));
+  auto [client, server] = r.rt.run(when_all(r.rt.connect(door.local_endpoint()), door.accept()));
+  check_that_messages_pass(r.rt, client, server);
+}
+
+TEST_CASE("where nobody listens by rdma_cm, connect says so", "[connection][device]") {
+  cm_runtime r;
+  endpoint gone;
+  {
+    const listener door = r.listen();
+    gone = door.local_endpoint();
+  }
+  const failure why = r.failure_of(r.rt.connect(gone));
+  CHECK(why.code == std::errc::connection_refused);
+  CHECK_THAT(why.to_string(), Catch::Contains(gone.to_string()));
+}
+
+TEST_CASE("connections by rdma_cm leave nothing behind", "[connection][device][C5]") {
+  cm_runtime r;
+  listener door = r.listen();
+  const auto come_and_go = [&] {
+    auto [client, server] = r.rt.run(when_all(r.rt.connect(door.local_endpoint()), door.accept()));
+    r.rt.run(when_all(client.close(), server.close()));
+  };
+  come_and_go();  // Makes what is made once.
+  r.rt.run(current_environment());
+  const std::string before = test::holdings();
+  come_and_go();
+  CHECK(test::settled_holdings(r.rt.executor(), before) == before);
+}
+
+TEST_CASE("what rdma_cm cannot carry is refused when it is asked for", "[connection][device]") {
+  cm_runtime r;
+  const credentials key = credentials::psk({"db-1", std::vector(32, std::byte{7})});
+  connection_options both = plain();
+  both.credentials = &key;
+  CHECK_THROWS_WITH(r.listen(both), Catch::Contains("credentials and plain"));
+  connection_options no_agent;
+  no_agent.agent.enabled = false;
+  no_agent.insecure = true;
+  listener door = r.listen();
+  CHECK_THAT(r.failure_of(r.rt.connect(door.local_endpoint(), no_agent)).to_string(),
+             Catch::Contains("rdma_cm connects the agents' queue pairs"));
+}
