@@ -66,8 +66,7 @@ missing_elsewhere() {
   for command in g++ meson ninja pkg-config python3 protoc doxygen; do
     command -v "$command" >/dev/null || echo "the command $command"
   done
-packages_build=(g++ meson ninja-build pkg-config python3 libibverbs-dev librdmacm-dev
-  liburing-dev libjemalloc-dev libssl-dev catch2 libcli11-dev ibverbs-providers
+  for module in libibverbs librdmacm liburing jemalloc openssl catch2 CLI11 protobuf-lite; do
     pkg-config --exists "$module" 2>/dev/null || echo "the library $module, with its headers"
   done
   if ! echo '#include <valgrind/callgrind.h>' | g++ -E -x c++ - >/dev/null 2>&1; then

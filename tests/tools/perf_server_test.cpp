@@ -126,6 +126,12 @@ TEST_CASE("a server of cordma-perf serves client after client", "[tools][device]
   }
 }
 
+TEST_CASE("a server of cordma-perf says when other hosts can reach it", "[tools][device]") {
+  server_process server{{"--host", "0.0.0.0"}};
+  server.process.line_after("insecure: ");
+  server.check_serves();
+}
+
 TEST_CASE("a server of cordma-perf survives a client that is killed in the middle",
           "[tools][device]") {
   server_process server;

@@ -17,6 +17,7 @@ connection_options options_of(bool has_heartbeats) {
   o.rnr_retry = 0;
   o.close_timeout = o.connect_timeout = o.agent.request_timeout = 120s;
   o.agent.lending.lease_max = o.agent.lending.grace = o.agent.lending.revoke_timeout = 120s;
+  o.insecure = true;  // Between two hosts it listens to the link between them.
   o.heartbeat = {.enabled = has_heartbeats, .interval = 20ms, .misses = 1000};
   return o;
 }

@@ -43,6 +43,9 @@ void serve(const options& o) {
   server here{control, o.server};
   std::printf("device %s\nlistening on %s\n", std::string{control.device_name()}.c_str(),
               here.local_endpoint().to_string().c_str());
+  if (here.is_open_to_strangers()) {
+    std::printf("insecure: whoever reaches this address may run jobs here\n");
+  }
   control.run(here.serve());
 }
 

@@ -7,6 +7,7 @@
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_any.hpp>
 #include <cordma/coro/with_timeout.hpp>
+#include <cordma/io/socket_address.hpp>
 
 #include <cstdio>
 #include <stdexcept>
@@ -104,8 +105,13 @@ class server::session {
 server::server(cordma::runtime& control, server_options options)
     : control_{control},
       options_{std::move(options)},
-      door_{control.listen({options_.host, options_.port})} {}
+      door_{control.listen({options_.host, options_.port}, {}, {.insecure = true})} {}
 server::~server() = default;
+
+bool server::is_open_to_strangers() const {
+  const auto here = door_.local_endpoint();
+  return !cordma::socket_address::resolve(here.host, here.port).front().is_loopback();
+}
 
 void server::say(const std::string& text) const {
   if (!options_.is_quiet) std::printf("%s\n", text.c_str());
@@ -183,6 +189,7 @@ opened server::open(const session& by, const job_frame& frame) {
   cordma::serve_options limits;
   limits.connections_max = what.connections;
   limits.connections = connection_options(what);
+  limits.connections.insecure = true;
   limits.on_failure = [this, number](unsigned, const cordma::handler_failure& f) {
     control_.executor().post(
         [this, number, text = f.to_string()]() noexcept { failed(number, text); });

@@ -34,6 +34,8 @@ class server {
   server(cordma::runtime& control, server_options options);
   ~server();
   [[nodiscard]] cordma::endpoint local_endpoint() const { return door_.local_endpoint(); }
+  /// Returns true if other hosts may connect: the server authenticates nobody.
+  [[nodiscard]] bool is_open_to_strangers() const;
   /// Serves until it is stopped, or, with `only_one_client`, its first client has gone.
   cordma::task<> serve();
 
