@@ -8,6 +8,7 @@
 
 #include <cordma/base/error.hpp>
 #include <cordma/detail/connection/handshake.hpp>
+#include <cordma/verbs/device.hpp>
 
 #include <algorithm>
 #include <memory>
