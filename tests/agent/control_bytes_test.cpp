@@ -11,7 +11,6 @@
 #include <vector>
 
 using namespace cordma;
-using agent_protocol::kind;
 using test::loopback;
 
 namespace {

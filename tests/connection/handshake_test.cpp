@@ -3,6 +3,8 @@
 #include "support/soak.hpp"
 #include "verbs/gid.hpp"
 
+#include <cordma/verbs/device.hpp>
+
 #include <catch2/catch.hpp>
 
 #include <cstring>
