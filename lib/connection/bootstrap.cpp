@@ -3,6 +3,7 @@
 #include "base/time_text.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
+#include <cordma/io/executor.hpp>
 
 #include <algorithm>
 #include <array>

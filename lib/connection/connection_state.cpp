@@ -2,6 +2,7 @@
 
 #include "base/failures.hpp"
 #include "queue/send_queue.hpp"
+#include "resolve_gid.hpp"
 #include "verbs/gid.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
@@ -189,6 +190,11 @@ task<> connection_state::proved() {
        {static_cast<callback_queue_pair*>(&qp), &agent->control()}) {
     if (pair->has_failed()) throw error{pair->failure_reason().to_failure(local_hello.qpn)};
   }
+}
+
+task<> connection_state::resolve(const ibv_gid& gid) {
+  return resolve_gid(executor, lending_.domain(), port_.number,
+                     verbs::address_vector::by_gid(gid, gid_.index));
 }
 
 bool connection_state::has_own_gid(const ibv_gid& gid) const {

@@ -50,6 +50,8 @@ class connection_state final : private timer, private byte_channel::listener {
   /// Ends when the peer's agent has proved what was expected. \errors why it cannot any more.
   task<> proved();
   [[nodiscard]] const connection_options& options() const noexcept { return options_; }
+  /// Waits until the kernel knows the way to a GID. \errors as `resolve_gid`.
+  task<> resolve(const ibv_gid& gid);
   /// Returns true if the port's table has the GID. \errors those of the verbs.
   [[nodiscard]] bool has_own_gid(const ibv_gid& gid) const;
   /// Connects the only queue pair as rdma_cm says, to a peer that says nothing else.

@@ -22,14 +22,20 @@ bool is_own_address(const ibv_gid& gid) {
   return false;
 }
 
-void check_peer_gid(const connection_state& state, const handshake::hello& theirs) {
-  if (state.options().allow_foreign_gid || theirs.layer != handshake::link_layer::ethernet) return;
-  if (state.peer.is_loopback()) {
-    if (state.has_own_gid(theirs.gid) || is_own_address(theirs.gid)) return;
-  } else if (const auto address = verbs::gid_of(*state.peer.data());
-             address && verbs::same_gid(*address, theirs.gid)) {
-    return;
-  }
+namespace {
+
+bool is_of_bootstrap(const connection_state& state, const ibv_gid& gid) {
+  if (state.peer.is_loopback()) return state.has_own_gid(gid) || is_own_address(gid);
+  const std::optional<ibv_gid> address = verbs::gid_of(*state.peer.data());
+  return address && verbs::same_gid(*address, gid);
+}
+
+}  // namespace
+
+task<> admit_peer_gid(connection_state& state, const handshake::hello& theirs) {
+  if (theirs.layer != handshake::link_layer::ethernet || is_of_bootstrap(state, theirs.gid))
+    co_return;
+  if (state.options().allow_foreign_gid) co_return co_await state.resolve(theirs.gid);
   throw_failure(
       errc::refused, "handshake",
       detail_text("the peer comes from %s and names the GID %s, which is not its address; "

@@ -93,7 +93,7 @@ task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link&
   const std::optional<proofs> bound = proofs_of(way, hello, theirs.bytes);
   std::optional<failure> why;
   try {
-    check_peer_gid(*state, theirs);
+    co_await admit_peer_gid(*state, theirs);
     state->agree(theirs, handshake::side::client,
                  bound ? std::optional{bound->server} : std::nullopt);
   } catch (const error& e) {
@@ -126,7 +126,7 @@ task<connection> agree_as_server(const handshake::start& theirs, const connectio
   state->local_hello.private_data = request.reply;
   const handshake::frame_bytes_t ours = handshake::encode(state->local_hello);
   const std::optional<proofs> bound = proofs_of(way, hello.bytes, ours);
-  check_peer_gid(*state, hello);
+  co_await admit_peer_gid(*state, hello);
   // The queue pair is ready to receive before the client knows its address: the client may send as
   // soon as it has this side's hello.
   state->agree(hello, handshake::side::listener,

@@ -230,3 +230,24 @@ TEST_CASE("a peer that names another host's GID is refused, unless that is allow
   CHECK(told.code == make_error_code(errc::refused));
   CHECK_THAT(told.to_string(), Catch::Contains("set allow_foreign_gid"));
 }
+
+TEST_CASE("a foreign GID that is allowed is looked for, and the executor does not wait",
+          "[connection][device]") {
+  runtime rt{test::on_test_device()};
+  if (!rt.context().active_port().is_ethernet()) return;
+  connection_options options;
+  options.allow_foreign_gid = true;
+  test::connected_pair p;
+  handshake::hello hello = p.client.local_hello();
+  hello.gid.raw[15] ^= 0x55;
+  listener door = rt.listen({}, {}, options);
+  const auto speak = [&]() -> task<failure> {
+    test::raw_peer peer = co_await stream_socket::connect(
+        rt.executor(), socket_address::loopback(door.local_endpoint().port));
+    co_await test::greet(peer, hello);
+    const auto heard = co_await as_result(bootstrap::read_hello(peer));
+    co_return heard.has_failure() ? heard.failure() : failure{};
+  };
+  // Whether somebody has the address is the network's affair: it is no refusal of the address.
+  CHECK_THAT(rt.run(speak()).to_string(), !Catch::Contains("allow_foreign_gid"));
+}

@@ -31,10 +31,13 @@ def complaints(header, include, stamp, compiler):
     if is_fresh(stamp):
         return None
     stamp.unlink(missing_ok=True)
+    source = stamp.with_suffix(".cpp")
+    source.write_text(f"#include <{header}>\n")
+    # ccache knows a file that is compiled, but none whose syntax alone is looked at.
     done = subprocess.run(
-        [*compiler, "-x", "c++", "-std=c++20", "-Wall", "-Wextra", "-Wnon-virtual-dtor", "-Werror",
-         "-fsyntax-only", f"-I{include}", "-MD", "-MF", stamp, "-"],
-        input=f"#include <{header}>\n", text=True, capture_output=True, check=False)
+        [*compiler, "-std=c++20", "-Wall", "-Wextra", "-Wnon-virtual-dtor", "-Werror", "-O0",
+         f"-I{include}", "-MD", "-MF", stamp, "-c", source, "-o", stamp.with_suffix(".o")],
+        text=True, capture_output=True, check=False)
     if done.returncode == 0:
         return None
     stamp.unlink(missing_ok=True)

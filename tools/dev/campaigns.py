@@ -18,6 +18,7 @@ FUZZERS = {
     "fuzz": "subprojects/softverbs/tests/fuzz/softverbs_fuzz",
     "fuzz-agent": "tests/fuzz/agent_fuzz",
     "fuzz-cm": "subprojects/softverbs/tests/fuzz/softverbs_cm_fuzz",
+    "fuzz-handshake": "tests/fuzz/handshake_fuzz",
     "fuzz-rpc": "tests/fuzz/rpc_fuzz",
     "fuzz-rpc-frames": "tests/fuzz/rpc_frames_fuzz",
     "fuzz-stream": "tests/fuzz/stream_fuzz",

@@ -23,7 +23,8 @@ std::vector<std::string> descriptors_of(const fs::path& process) {
   return found;
 }
 
-/// "socket:[inode]" -> "@softverbs.n", of this network namespace.
+/// "socket:[inode]" -> "@softverbs.n", of this network namespace. A connection that its listener
+/// has not accepted yet has the listener's name and no inode: it belongs to the listener.
 std::map<std::string, std::string> softverbs_sockets() {
   std::map<std::string, std::string> found;
   std::ifstream table{"/proc/net/unix"};
@@ -32,7 +33,7 @@ std::map<std::string, std::string> softverbs_sockets() {
     std::string skipped, inode, name;
     for (int i = 0; i < 6; ++i) fields >> skipped;
     fields >> inode >> name;
-    if (name.starts_with("@softverbs.")) found["socket:[" + inode + "]"] = name;
+    if (name.starts_with("@softverbs.") && inode != "0") found["socket:[" + inode + "]"] = name;
   }
   return found;
 }

@@ -1,0 +1,99 @@
+// Debian's rping, in a process of its own, talks to a plain connection: a program that knows
+// nothing of cordma, on the connecting side of rdma_cm.
+
+#include "cm/rig.hpp"
+#include "connection/cm_door.hpp"
+#include "support/commands.hpp"
+#include "support/connected_pair.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <thread>
+
+using namespace cordma;
+
+namespace {
+
+/// Returns the libraries of softverbs that this process has, for another one; empty: a real device.
+std::string preload() {
+  std::ifstream maps{"/proc/self/maps"};
+  std::string libraries;
+  for (std::string line; std::getline(maps, line);) {
+    const std::size_t path = line.find('/');
+    if (path == line.npos || line.find("libsoftverbs") == line.npos) continue;
+    const std::string library = line.substr(path);
+    if (libraries.find(library) == libraries.npos) libraries += library + ' ';
+  }
+  return libraries;
+}
+
+/// What rping says of a buffer: its address, key and length, big-endian.
+remote_mr_slice buffer_in(std::span<const std::byte> said) {
+  const auto number = [&](std::size_t at, std::size_t bytes) {
+    std::uint64_t value = 0;
+    for (std::size_t n = 0; n < bytes; ++n) value = value << 8 | std::uint64_t(said[at + n]);
+    return value;
+  };
+  return {number(0, 8), std::size_t(number(12, 4)), std::uint32_t(number(8, 4))};
+}
+
+/// rping's server: READs what the client offers, and WRITEs it where the client wants it.
+task<int> serve_pings(connection conn, mr_allocator& memory) {
+  local_mr said = memory.allocate_zeroed(64);
+  local_mr data = memory.allocate_zeroed(4096);
+  int pings = 0;
+  const auto next_buffer = [&]() -> task<remote_mr_slice> {
+    const message m = co_await conn.next_message();
+    const remote_mr_slice buffer = buffer_in(m.payload().bytes());
+    conn.post_recv(said.slice(0, 16));
+    co_return buffer;
+  };
+  conn.post_recv(said.slice(0, 16));
+  try {
+    for (;;) {
+      const remote_mr_slice source = co_await next_buffer();
+      co_await conn.read(data.slice(0, source.size_bytes()), source);
+      co_await conn.send(said.slice(16, 16));
+      const remote_mr_slice sink = co_await next_buffer();
+      co_await conn.write(data.slice(0, sink.size_bytes()), sink);
+      co_await conn.send(said.slice(16, 16));
+      ++pings;
+    }
+  } catch (const error& e) {
+    if (e.code() != errc::disconnected) throw;
+  }
+  co_return pings;
+}
+
+}  // namespace
+
+TEST_CASE("rping's data comes back over a plain connection", "[connection][device]") {
+  runtime rt{test::on_test_device()};
+  const socket_address at =
+      cm::test::device_address(rt.context(), rt.context().active_port().number);
+  endpoint where = detail::endpoint_of(at);
+  where.way = endpoint::bootstrap::rdma_cm;
+  connection_options options;
+  options.plain = true;
+  options.insecure = true;
+  options.rd_atomic_max = 1;
+  listener door = rt.listen(where, {}, options);
+  test::outcome rping;
+  std::thread client{[&, port = door.local_endpoint().port] {
+    rping = test::run("LD_PRELOAD='" + preload() + "' rping -c -v -V -C 3 -S 100 -a " + where.host +
+                      " -p " + std::to_string(port));
+  }};
+  const auto serve = [&]() -> task<int> {
+    connection conn = co_await door.accept();
+    co_return co_await serve_pings(std::move(conn), rt.memory());
+  };
+  const int pings = rt.run(serve());
+  client.join();
+  INFO(rping.output);
+  CHECK(rping.exit_status == 0);
+  CHECK(pings == 3);
+  CHECK_THAT(rping.output, Catch::Contains("ping data: rdma-ping-2"));
+}
