@@ -71,8 +71,8 @@ class by_listener final : public way {
   cordma::listener door_;
 };
 
-/// The texts go from one variable to the other. Who connects first sends to a queue pair that does
-/// not listen yet, and sends again after a retransmission timeout of a second.
+/// The texts go from one variable to the other. If the side that speaks first is also the first to
+/// connect, it sends again after a retransmission timeout of a second.
 class by_texts final : public way {
  public:
   explicit by_texts(cordma::runtime& rt) : way{"raw", true}, rt_{rt} {}
