@@ -1,6 +1,9 @@
 // `./dev demo` runs this program as two processes. `demo server` listens and prints its address.
-// `demo client HOST:PORT` connects and shows each kind of operation, memory that is lent, and what
-// becomes of that memory when its lease ends. A last argument names the device.
+// `demo client ADDRESS` connects and shows each kind of operation, memory that is lent, and what
+// becomes of that memory when its lease ends. Further arguments name the device, the way to
+// connect, and the folder with what that way needs.
+
+#include "demo_ways.hpp"
 
 #include <cordma/cordma.hpp>
 
@@ -9,6 +12,8 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -56,8 +61,8 @@ const char* text_of(const cordma::local_mr& memory) {
 }
 
 /// Lends memory for a moment, on a connection of its own, and says when the memory is back.
-cordma::task<> lend_briefly(cordma::runtime& rt, cordma::listener& listener) {
-  cordma::connection conn = co_await listener.accept();
+cordma::task<> lend_briefly(cordma::runtime& rt, demo::meeting& clients) {
+  cordma::connection conn = co_await clients.next();
   cordma::local_mr memory = rt.memory().allocate_zeroed(page);
   cordma::local_mr note = rt.memory().allocate_zeroed(page);
   const cordma::loan_options terms{.lease = short_lease};
@@ -75,9 +80,22 @@ cordma::task<> lend_briefly(cordma::runtime& rt, cordma::listener& listener) {
   expect(std::string_view{text_of(end.memory)} == "in time", "the memory is as it was");
 }
 
-cordma::task<> serve(cordma::runtime& rt, cordma::listener& listener) {
-  cordma::connection conn = co_await listener.accept();
-  std::printf("[server] connected to %s\n", conn.peer().to_string().c_str());
+void print_peer(const cordma::connection& conn, demo::way by) {
+  if (by == demo::way::raw) {
+    std::printf("[server] connected by the client's text, to queue pair 0x%x\n",
+                conn.peer_hello().qpn);
+  } else {
+    std::printf("[server] connected by %s to %s\n", name_of(by), conn.peer().to_string().c_str());
+  }
+  const cordma::identity& who = conn.peer_identity();
+  if (who.kind != cordma::authentication::none) {
+    std::printf("[server] who connected has proved to be '%s'\n", who.name.c_str());
+  }
+}
+
+cordma::task<> serve(cordma::runtime& rt, demo::meeting& clients, demo::way by) {
+  cordma::connection conn = co_await clients.next();
+  print_peer(conn, by);
 
   cordma::local_mr shared = rt.memory(access::local_write | access::remote_read |
                                       access::remote_write | access::remote_atomic)
@@ -94,7 +112,7 @@ cordma::task<> serve(cordma::runtime& rt, cordma::listener& listener) {
   std::printf("[server] was given %zu bytes of its memory back, with '%s'\n", given.size_bytes(),
               text_of(given));
   conn.post_recv(buffer);  // The receive is there before the client is done.
-  co_await lend_briefly(rt, listener);
+  co_await lend_briefly(rt, clients);
 
   const cordma::message done = co_await conn.next_message();
   std::printf("[server] received '%s'; its memory holds '%s', which it never received\n",
@@ -130,8 +148,8 @@ cordma::task<> borrow(cordma::connection& conn, cordma::local_mr& buffer) {
 }
 
 /// Uses borrowed memory for longer than it may, on a connection of its own.
-cordma::task<> overstay(cordma::runtime& rt, cordma::endpoint server) {
-  cordma::connection conn = co_await rt.connect(server);
+cordma::task<> overstay(cordma::runtime& rt, demo::meeting& server) {
+  cordma::connection conn = co_await server.next();
   cordma::local_mr buffer = rt.memory().allocate_zeroed(page);
   cordma::local_mr note = rt.memory().allocate_zeroed(page);
   conn.post_recv(note);
@@ -162,8 +180,8 @@ cordma::task<> overstay(cordma::runtime& rt, cordma::endpoint server) {
               refused_there.failure().to_string().c_str());
 }
 
-cordma::task<> use(cordma::runtime& rt, cordma::endpoint server) {
-  cordma::connection conn = co_await rt.connect(server);
+cordma::task<> use(cordma::runtime& rt, demo::meeting& server) {
+  cordma::connection conn = co_await server.next();
   cordma::local_mr buffer = rt.memory().allocate_zeroed(page);
   cordma::local_mr copy = rt.memory().allocate_zeroed(page);
 
@@ -188,7 +206,7 @@ cordma::task<> use(cordma::runtime& rt, cordma::endpoint server) {
   co_await time_writes(conn, buffer.slice(0, 8), remote.slice(1024, 8));
   print_memory("client", rt);
   co_await borrow(conn, buffer);
-  co_await overstay(rt, std::move(server));
+  co_await overstay(rt, server);
   const std::uint64_t still = co_await conn.fetch_add(counter, 0);
   expect(still == after, "the first connection is none the worse");
   std::printf("[client] the first connection goes on: the counter is %" PRIu64 "\n", still);
@@ -197,30 +215,58 @@ cordma::task<> use(cordma::runtime& rt, cordma::endpoint server) {
 }
 
 int usage() {
-  std::fprintf(stderr, "usage: demo server [DEVICE]\n       demo client HOST:PORT [DEVICE]\n");
+  std::fprintf(stderr,
+               "usage: demo server [DEVICE [WAY FOLDER]]\n"
+               "       demo client ADDRESS [DEVICE [WAY FOLDER]]\n");
   return 2;
+}
+
+/// The last arguments of both sides.
+struct arguments {
+  explicit arguments(std::span<char*> given)
+      : device{given.empty() ? "" : given[0]},
+        by{demo::way_of(given.size() > 1 ? given[1] : "tcp")},
+        folder{given.size() > 2 ? given[2] : "."} {}
+  std::string device;
+  demo::way by;
+  std::string folder;
+};
+
+void run_server(const arguments& given) {
+  const auto shown = demo::credentials_of(given.by, given.folder, "server");
+  cordma::connection_options policy;
+  policy.credentials = shown ? &*shown : nullptr;
+  policy.agent.lending.bytes_max = std::size_t{64} << 20;  // Peers may ask for so much memory.
+  cordma::runtime rt{{.device = given.device, .connections = policy}};
+  print_device("server", rt);
+  demo::meeting clients{rt, given.by, given.folder};
+  std::printf("listening on %s\n", clients.address().c_str());
+  rt.run(serve(rt, clients, given.by));
+}
+
+void run_client(const std::string& address, const arguments& given) {
+  const auto shown = demo::credentials_of(given.by, given.folder, "client");
+  cordma::connection_options policy;
+  policy.credentials = shown ? &*shown : nullptr;
+  // Busy: looks for completions all the time, for the shortest latency.
+  cordma::runtime rt{{.device = given.device,
+                      .cq = {.mode = cordma::completion_mode::busy},
+                      .connections = policy}};
+  print_device("client", rt);
+  demo::meeting server{rt, given.by, given.folder, address};
+  rt.run(use(rt, server));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) try {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // Line by line, also into a pipe.
+  const std::span<char*> words{argv, std::size_t(argc)};
   const std::string_view role = argc > 1 ? argv[1] : "";
   if (role == "server") {
-    // Peers may ask for memory, up to this much.
-    cordma::connection_options policy;
-    policy.agent.lending.bytes_max = std::size_t{64} << 20;
-    cordma::runtime rt{{.device = argc > 2 ? argv[2] : "", .connections = policy}};
-    print_device("server", rt);
-    cordma::listener listener = rt.listen();
-    std::printf("listening on %s\n", listener.local_endpoint().to_string().c_str());
-    rt.run(serve(rt, listener));
+    run_server(arguments{words.subspan(2)});
   } else if (role == "client" && argc > 2) {
-    // Busy: looks for completions all the time, for the shortest latency.
-    cordma::runtime rt{
-        {.device = argc > 3 ? argv[3] : "", .cq = {.mode = cordma::completion_mode::busy}}};
-    print_device("client", rt);
-    rt.run(use(rt, cordma::endpoint::parse(argv[2])));
+    run_client(words[2], arguments{words.subspan(3)});
   } else {
     return usage();
   }

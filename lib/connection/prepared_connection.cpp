@@ -126,7 +126,10 @@ task<connection> prepared_connection::state::connect(std::string theirs) {
                           "the peer has no agent of this version");
   }
   byte_channel& bytes = mine->agent->start_bytes();
-  mine->agent->send_proof(proof_of(ours, hello.nonce));
+  // One side speaks first, the other answers: both are done at about the same time. If both spoke,
+  // the first to connect would be done a retransmission timeout before the other, and post to it.
+  const bool speaks_first = ours < hello.nonce;
+  if (speaks_first) mine->agent->send_proof(proof_of(ours, hello.nonce));
   const auto answer = co_await as_result(
       with_timeout(mine->proved(), options.connect_timeout, &resources.executor));
   if (answer.is_cancelled()) throw cancelled{};
@@ -142,6 +145,7 @@ task<connection> prepared_connection::state::connect(std::string theirs) {
     }
     throw error{why};
   }
+  if (!speaks_first) mine->agent->send_proof(proof_of(ours, hello.nonce));
   mine->watch_over(std::make_unique<detail::cm_link>(*mine, &bytes));
   co_return connection{std::move(mine)};
 }

@@ -27,9 +27,11 @@ class Arguments(unittest.TestCase):
         self.assertEqual(parsed,
                          arguments.TestArguments("soft0", "thread", ["coro", "--repeat", "5"]))
 
-    def test_demo_takes_a_device_alone(self):
-        self.assertEqual(arguments.demo(["--device", "rxe0"]), "rxe0")
-        self.refused(arguments.demo, ["a", "b"], "demo takes only --device: 'a'")
+    def test_demo_takes_a_device_and_a_way(self):
+        self.assertEqual(arguments.demo([]), arguments.DemoArguments("", "tcp"))
+        self.assertEqual(arguments.demo(["--device", "rxe0", "--connect=raw"]),
+                         arguments.DemoArguments("rxe0", "raw"))
+        self.refused(arguments.demo, ["a", "b"], "demo takes only --device and --connect: 'a'")
 
     def test_bench_takes_a_name_a_file_and_what_to_measure(self):
         self.assertEqual(arguments.bench([]), arguments.BenchArguments("", "", "", False))

@@ -24,14 +24,26 @@ class Commands(fakes.ProjectCase):
         self.dev("demo")
         self.assertEqual(self.processes.lines(), [
             "tests/support/setup.sh build", "ninja -C build --quiet demo",
-            f"{self.root}/examples/demo {self.root}/build soft0"])
+            f"{self.root}/examples/demo {self.root}/build soft0 tcp"])
         self.assertEqual(self.processes.calls[-1].how, f"replace in {self.root}")
 
     def test_the_demo_on_rxe0_runs_in_the_guest(self):
         self.with_guest()
         self.dev("demo", "--device", "rxe0")
         self.assertEqual(self.processes.lines()[-1], (
-            f"{self.root}/tests/vm/guest run -- {self.root}/examples/demo {self.root}/build rxe0"))
+            f"{self.root}/tests/vm/guest run -- {self.root}/examples/demo {self.root}/build rxe0 "
+            "tcp"))
+
+    def test_the_demo_is_told_how_to_connect(self):
+        self.dev("demo", "--connect", "psk")
+        self.assertEqual(self.processes.lines()[-1],
+                         f"{self.root}/examples/demo {self.root}/build soft0 psk")
+
+    def test_the_demo_knows_no_other_way_to_connect(self):
+        self.assertEqual(self.dev("demo", "--connect", "pigeon"), (2, "", (
+            "dev: no way 'pigeon' to connect; there is: tcp, unix, rdma_cm, raw, psk, certificate\n"
+            "dev: './dev help' lists the commands.\n")))
+        self.assertEqual(self.processes.calls, [])
 
     def test_vm_runs_a_command_where_dev_was_started(self):
         self.with_guest()

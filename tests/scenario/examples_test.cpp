@@ -248,6 +248,35 @@ TEST_CASE("the demo's two processes move data and print what happened", "[scenar
   CHECK_THAT(ran.output, Catch::EndsWith("server: answered 21000 calls\n"));
 }
 
+TEST_CASE("the demo's two processes connect in each way", "[scenario][device]") {
+  struct shown {
+    const char* way;
+    const char* words;
+  };
+  for (const shown& each :
+       {shown{"unix", "has proved to be 'uid "}, shown{"rdma_cm", "connected by rdma_cm to "},
+        shown{"raw", "connected by the client's text, to queue pair 0x"},
+        shown{"psk", "has proved to be 'demo'"},
+        shown{"certificate", "has proved to be 'client.demo'"}}) {
+    const outcome ran = run(CORDMA_SOURCE_FOLDER "/examples/demo " CORDMA_BUILD_FOLDER " " +
+                            device() + " " + each.way);
+    INFO(each.way << ": " << ran.output);
+    CHECK(ran.exit_status == 0);
+    CHECK_THAT(ran.output, Catch::Contains(each.words));
+    CHECK_THAT(ran.output, Catch::Contains("the first connection goes on: the counter is 42"));
+    CHECK_THAT(ran.output, Catch::EndsWith("its memory holds 'written by RDMA', which it never "
+                                           "received\n"));
+  }
+}
+
+TEST_CASE("the demo names the ways to connect when it is asked for another", "[scenario][device]") {
+  const outcome ran = run_example("cordma-demo server " + device() + " pigeon .");
+  INFO(ran.output);
+  CHECK(ran.exit_status == 1);
+  CHECK(ran.output ==
+        "no way 'pigeon' to connect; there is: tcp, unix, rdma_cm, raw, psk, certificate\n");
+}
+
 TEST_CASE("the demo's client says when no server is there", "[scenario][device]") {
   // Port 1 is privileged, and nothing listens there.
   const outcome ran = run_example("cordma-demo client 127.0.0.1:1");

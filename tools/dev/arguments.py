@@ -6,8 +6,14 @@ from .errors import UsageError
 
 
 @dataclasses.dataclass
-class TestArguments:
+class DemoArguments:
     device: str  # Empty when the command line names none, here and below.
+    way: str
+
+
+@dataclasses.dataclass
+class TestArguments:
+    device: str
     sanitizer: str
     meson: list  # For `meson test`.
 
@@ -41,12 +47,18 @@ def take(option, arguments):
     return value, rest
 
 
+# How the two processes of the demo can connect (docs/connecting.md).
+WAYS = ("tcp", "unix", "rdma_cm", "raw", "psk", "certificate")
+
+
 def demo(arguments):
-    """Returns the device."""
     device, rest = take("--device", arguments)
+    way, rest = take("--connect", rest)
     if rest:
-        raise UsageError(f"demo takes only --device: '{rest[0]}'")
-    return device
+        raise UsageError(f"demo takes only --device and --connect: '{rest[0]}'")
+    if way and way not in WAYS:
+        raise UsageError(f"no way '{way}' to connect; there is: {', '.join(WAYS)}")
+    return DemoArguments(device, way or WAYS[0])
 
 
 def test(arguments):

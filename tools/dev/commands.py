@@ -9,10 +9,11 @@ from .project import Project
 
 
 def demo(project, given):
-    device = arguments.demo(given) or devices.best(project)
+    asked = arguments.demo(given)
+    device = asked.device or devices.best(project)
     devices.setup_for(project, device)
     builds.build_plain(project, ["demo"])
-    command = [str(project.root / "examples/demo"), str(project.root / "build"), device]
+    command = [str(project.root / "examples/demo"), str(project.root / "build"), device, asked.way]
     if not devices.is_here(project, device):
         command = [str(project.guest), "run", "--", *command]
     return project.replace(command)
