@@ -111,7 +111,7 @@ meeting::meeting(cordma::runtime& rt, way by, std::filesystem::path folder, std:
       address_{std::move(address)} {}
 
 cordma::task<cordma::connection> meeting::next() {
-  if (by_ == way::raw) return exchange_texts("-" + std::to_string(met_++));
+  if (by_ == way::raw) return exchange_texts(std::string{"-"}.append(std::to_string(met_++)));
   if (door_) return door_->accept();
   return rt_.connect(cordma::endpoint::parse(address_));
 }
