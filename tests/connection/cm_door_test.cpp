@@ -59,7 +59,7 @@ connection_options plain() {
 }  // namespace
 
 TEST_CASE("two sides that rdma_cm connects have agents, messages and a polite end",
-          "[connection][device]") {
+          "[connection][device][rdma_cm]") {
   cm_runtime r;
   listener door = r.listen();
   CHECK(door.local_endpoint().to_string().starts_with("rdma_cm:"));
@@ -79,7 +79,7 @@ TEST_CASE("two sides that rdma_cm connects have agents, messages and a polite en
   CHECK(server.was_closed_by_peer());
 }
 
-TEST_CASE("rdma_cm tells at once of a peer that is dropped", "[connection][device]") {
+TEST_CASE("rdma_cm tells at once of a peer that is dropped", "[connection][device][rdma_cm]") {
   cm_runtime r;
   connection_options options;
   options.heartbeat.enabled = false;
@@ -94,7 +94,7 @@ TEST_CASE("rdma_cm tells at once of a peer that is dropped", "[connection][devic
   CHECK_FALSE(server.was_closed_by_peer());
 }
 
-TEST_CASE("a key authenticates the sides over rdma_cm", "[connection][device]") {
+TEST_CASE("a key authenticates the sides over rdma_cm", "[connection][device][rdma_cm]") {
   cm_runtime r;
   const credentials key = credentials::psk({"db-1", std::vector(32, std::byte{7})});
   const credentials other = credentials::psk({"db-1", std::vector(32, std::byte{8})});
@@ -115,7 +115,7 @@ TEST_CASE("a key authenticates the sides over rdma_cm", "[connection][device]") 
 }
 
 TEST_CASE("a program refuses a client of rdma_cm with its reason, and serves the next",
-          "[connection][device][N2]") {
+          "[connection][device][rdma_cm][N2]") {
   cm_runtime r;
   const auto admit = [](connection_request& request) {
     if (request.private_data[0] == std::byte{1}) request.refuse("no such shard");
@@ -131,7 +131,7 @@ TEST_CASE("a program refuses a client of rdma_cm with its reason, and serves the
   check_that_messages_pass(r.rt, server, client);
 }
 
-TEST_CASE("another program's client and a plain listener talk", "[connection][device]") {
+TEST_CASE("another program's client and a plain listener talk", "[connection][device][rdma_cm]") {
   cm_runtime r;
   listener door = r.listen(plain());
   socket_address to = r.address;
@@ -158,7 +158,7 @@ TEST_CASE("another program's client and a plain listener talk", "[connection][de
   CHECK(heard == std::byte{0xc0});
 }
 
-TEST_CASE("a plain client and another program's server talk", "[connection][device]") {
+TEST_CASE("a plain client and another program's server talk", "[connection][device][rdma_cm]") {
   cm_runtime r;
   foreign_peer server;
   const socket_address at = server.listen(r.address);
@@ -187,7 +187,7 @@ TEST_CASE("a plain client and another program's server talk", "[connection][devi
 }
 
 TEST_CASE("a peer of rdma_cm that is no cordma is named, with the way out",
-          "[connection][device][N2]") {
+          "[connection][device][rdma_cm][N2]") {
   cm_runtime r;
   {
     foreign_peer server;
@@ -214,7 +214,7 @@ TEST_CASE("a peer of rdma_cm that is no cordma is named, with the way out",
   check_that_messages_pass(r.rt, client, server);
 }
 
-TEST_CASE("where nobody listens by rdma_cm, connect says so", "[connection][device]") {
+TEST_CASE("where nobody listens by rdma_cm, connect says so", "[connection][device][rdma_cm]") {
   cm_runtime r;
   endpoint gone;
   {
@@ -226,7 +226,7 @@ TEST_CASE("where nobody listens by rdma_cm, connect says so", "[connection][devi
   CHECK_THAT(why.to_string(), Catch::Contains(gone.to_string()));
 }
 
-TEST_CASE("connections by rdma_cm leave nothing behind", "[connection][device][C5]") {
+TEST_CASE("connections by rdma_cm leave nothing behind", "[connection][device][rdma_cm][C5]") {
   cm_runtime r;
   listener door = r.listen();
   const auto come_and_go = [&] {
@@ -240,7 +240,8 @@ TEST_CASE("connections by rdma_cm leave nothing behind", "[connection][device][C
   CHECK(test::settled_holdings(r.rt.executor(), before) == before);
 }
 
-TEST_CASE("what rdma_cm cannot carry is refused when it is asked for", "[connection][device]") {
+TEST_CASE("what rdma_cm cannot carry is refused when it is asked for",
+          "[connection][device][rdma_cm]") {
   cm_runtime r;
   const credentials key = credentials::psk({"db-1", std::vector(32, std::byte{7})});
   connection_options both = plain();

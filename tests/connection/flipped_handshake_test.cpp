@@ -123,10 +123,11 @@ void check_flips(std::uint64_t streams, std::uint64_t requests, std::uint64_t se
 }  // namespace
 
 TEST_CASE("changed and replayed greetings are refused, and nothing is left of them",
-          "[connection][device][N2]") {
+          "[connection][device][rdma_cm][N2]") {
   check_flips(500, 50, 1);
 }
 
-TEST_CASE("a million changed and replayed greetings are refused", "[.soak-greetings][device][N2]") {
+TEST_CASE("a million changed and replayed greetings are refused",
+          "[.soak-greetings][device][rdma_cm][N2]") {
   check_flips(test::soak::count(1'000'000), test::soak::count(1'000'000), test::soak::seed());
 }

@@ -70,7 +70,7 @@ task<int> serve_pings(connection conn, mr_allocator& memory) {
 
 }  // namespace
 
-TEST_CASE("rping's data comes back over a plain connection", "[connection][device]") {
+TEST_CASE("rping's data comes back over a plain connection", "[connection][device][rdma_cm]") {
   runtime rt{test::on_test_device()};
   const socket_address at =
       cm::test::device_address(rt.context(), rt.context().active_port().number);
