@@ -44,59 +44,64 @@ connection_options without_agent(connection_options options) noexcept {
 
 }  // namespace
 
-struct prepared_connection::state {
+namespace detail {
+
+struct prepared_state {
   connection_resources resources;
   connection_options options;
   time_point expires;
-  std::unique_ptr<detail::connection_state> made;
-  std::unique_ptr<detail::connection_state> plain;
+  std::unique_ptr<connection_state> made;
+  std::unique_ptr<connection_state> plain;
   bool is_used = false;
 
-  state(connection_resources from, const connection_options& with)
-      : resources{from}, options{with}, expires{from.executor.after(lifetime)} {
+  prepared_state(connection_resources from, const connection_options& with)
+      : resources{from},
+        options{with},
+        expires{from.executor.after(prepared_connection::lifetime)} {
     if (options.credentials != nullptr) {
-      detail::throw_failure(errc::not_supported, "prepare_connection",
-                            "credentials: the way that the information goes authenticates the "
-                            "sides; leave connection_options::credentials");
+      throw_failure(errc::not_supported, "prepare_connection",
+                    "credentials: the way that the information goes authenticates the "
+                    "sides; leave connection_options::credentials");
     }
-    static_cast<void>(detail::checked_port(resources.ctx, options));
+    static_cast<void>(checked_port(resources.ctx, options));
   }
-  detail::connection_state& of_cordma() {
+  connection_state& of_cordma() {
     if (made) return *made;
     if (!options.agent.enabled) {
-      detail::throw_failure(errc::not_supported, "prepare_connection",
-                            "without an agent nothing tells whether the peer is there: leave "
-                            "agent.enabled, or use plain_info");
+      throw_failure(errc::not_supported, "prepare_connection",
+                    "without an agent nothing tells whether the peer is there: leave "
+                    "agent.enabled, or use plain_info");
     }
     make(made, options);
     made->local_hello.nonce = handshake::random_nonce();
     return *made;
   }
-  detail::connection_state& of_any() {
+  connection_state& of_any() {
     if (!plain) make(plain, without_agent(options));
     return *plain;
   }
-  void make(std::unique_ptr<detail::connection_state>& into, const connection_options& with) {
-    into = std::make_unique<detail::connection_state>(resources, with, socket_address{},
-                                                      socket_address{});
+  void make(std::unique_ptr<connection_state>& into, const connection_options& with) {
+    into = std::make_unique<connection_state>(resources, with, socket_address{}, socket_address{});
   }
   void use() {
     if (std::exchange(is_used, true)) {
-      detail::throw_failure(errc::refused, "connect",
-                            "this prepared connection was used already; prepare another");
+      throw_failure(errc::refused, "connect",
+                    "this prepared connection was used already; prepare another");
     }
     if (resources.executor.now() >= expires) {
-      detail::throw_failure(errc::timed_out, "connect",
-                            "it was prepared more than 60 s ago; prepare another");
+      throw_failure(errc::timed_out, "connect",
+                    "it was prepared more than 60 s ago; prepare another");
     }
   }
   task<connection> connect(std::string theirs);
   task<connection> connect_plain(queue_pair_info theirs);
 };
 
+}  // namespace detail
+
 prepared_connection::prepared_connection(connection_resources resources,
                                          const connection_options& options)
-    : state_{std::make_unique<state>(resources, options)} {}
+    : state_{std::make_unique<detail::prepared_state>(resources, options)} {}
 prepared_connection::prepared_connection(prepared_connection&&) noexcept = default;
 prepared_connection& prepared_connection::operator=(prepared_connection&&) noexcept = default;
 prepared_connection::~prepared_connection() = default;
@@ -109,14 +114,15 @@ task<connection> prepared_connection::connect(std::string_view theirs) {
   return state_->connect(std::string{theirs});
 }
 
-task<connection> prepared_connection::state::connect(std::string theirs) {
+task<connection> detail::prepared_state::connect(std::string theirs) {
   use();
   const handshake::hello hello = detail::read_info(theirs);
   std::unique_ptr<detail::connection_state> mine = (of_cordma(), std::move(made));
   const handshake::nonce ours = mine->local_hello.nonce;
   if (hello.nonce == ours)
     detail::throw_failure(errc::bad_handshake, "connect", "the information is this side's own");
-  if (!resources.ways.infos.add(hello.nonce, resources.executor.now(), lifetime)) {
+  if (!resources.ways.infos.add(hello.nonce, resources.executor.now(),
+                                prepared_connection::lifetime)) {
     detail::throw_failure(errc::refused, "connect",
                           "the peer's information was used already; ask for another");
   }
@@ -166,7 +172,7 @@ task<connection> prepared_connection::connect_plain(queue_pair_info theirs) {
   return state_->connect_plain(theirs);
 }
 
-task<connection> prepared_connection::state::connect_plain(queue_pair_info theirs) {
+task<connection> detail::prepared_state::connect_plain(queue_pair_info theirs) {
   use();
   std::unique_ptr<detail::connection_state> mine = (of_any(), std::move(plain));
   handshake::hello hello = mine->local_hello;  // The peer is on the same kind of network.

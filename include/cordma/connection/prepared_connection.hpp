@@ -16,6 +16,10 @@ namespace cordma {
 
 struct connection_options;
 
+namespace detail {
+struct prepared_state;
+}
+
 /// What two queue pairs must know of each other, whatever their programs are: for a peer that is
 /// not cordma. The program moves it as that peer wants it.
 struct queue_pair_info {
@@ -70,8 +74,7 @@ class CORDMA_EXPORT prepared_connection {
   task<connection> connect_plain(queue_pair_info theirs);
 
  private:
-  struct state;
-  std::unique_ptr<state> state_;
+  std::unique_ptr<detail::prepared_state> state_;
 };
 
 }  // namespace cordma
