@@ -63,7 +63,9 @@ TEST_CASE("two sides that rdma_cm connects have agents, messages and a polite en
   cm_runtime r;
   listener door = r.listen();
   CHECK(door.local_endpoint().to_string().starts_with("rdma_cm:"));
-  auto [client, server] = r.rt.run(when_all(r.rt.connect(door.local_endpoint()), door.accept()));
+  auto both = r.rt.run(when_all(r.rt.connect(door.local_endpoint()), door.accept()));
+  auto& client = std::get<0>(both);
+  auto& server = std::get<1>(both);
   check_that_messages_pass(r.rt, client, server);
   CHECK(client.peer().port() == door.local_endpoint().port);
   loan lent = r.rt.run(server.send_local_mr(server.memory().allocate_zeroed(64)));
