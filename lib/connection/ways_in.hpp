@@ -18,7 +18,7 @@ class ways_in {
     return *cm_events_;
   }
 
-  used_nonces infos;  ///< Of peers' informations that connections were made by.
+  used_nonces infos;  ///< Of the peers that prepared connections were made with.
 
  private:
   cordma::executor& executor_;

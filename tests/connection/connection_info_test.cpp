@@ -81,6 +81,6 @@ TEST_CASE("information with any bit changed is refused", "[connection][N2]") {
   CHECK(taken_with_a_bit_changed(20'000, 1) == 0);
 }
 
-TEST_CASE("a million informations with a bit changed are refused", "[.soak-info][N2]") {
+TEST_CASE("a million texts with a bit changed are refused", "[.soak-info][N2]") {
   CHECK(taken_with_a_bit_changed(test::soak::count(1'000'000), test::soak::seed()) == 0);
 }
