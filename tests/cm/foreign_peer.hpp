@@ -5,16 +5,21 @@
 #include <cordma/io/socket_address.hpp>
 
 #include <poll.h>
-#include <catch2/catch.hpp>
 
 #include <array>
 #include <cstddef>
 #include <cstring>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <utility>
 
 namespace cordma::cm::test {
+
+/// Peers run on threads of their own, where Catch2's macros may not be used.
+inline void must(bool holds) {
+  if (!holds) throw std::runtime_error{"a foreign peer's step failed"};
+}
 
 /// A peer that is not cordma: librdmacm's own way, in which the identifier makes the queue pair and
 /// moves it (rdma_create_qp(3)). Its calls block for at most `patience_ms`.
@@ -23,8 +28,8 @@ class foreign_peer {
   static constexpr int patience_ms = 60'000;
 
   foreign_peer() : channel_{rdma_create_event_channel()} {
-    REQUIRE(channel_ != nullptr);
-    REQUIRE(rdma_create_id(channel_.get(), &id_, nullptr, RDMA_PS_TCP) == 0);
+    must(channel_ != nullptr);
+    must(rdma_create_id(channel_.get(), &id_, nullptr, RDMA_PS_TCP) == 0);
   }
   foreign_peer(const foreign_peer&) = delete;
   foreign_peer& operator=(const foreign_peer&) = delete;
@@ -37,8 +42,8 @@ class foreign_peer {
   }
 
   socket_address listen(socket_address at) {
-    REQUIRE(rdma_bind_addr(id_, const_cast<sockaddr*>(at.data())) == 0);
-    REQUIRE(rdma_listen(id_, 1) == 0);
+    must(rdma_bind_addr(id_, const_cast<sockaddr*>(at.data())) == 0);
+    must(rdma_listen(id_, 1) == 0);
     at.set_port(ntohs(rdma_get_src_port(id_)));
     return at;
   }
@@ -51,31 +56,31 @@ class foreign_peer {
     reply.initiator_depth = request->param.conn.initiator_depth;
     keep_data(request->param.conn);
     make_queue_pair();
-    REQUIRE(rdma_accept(id_, &reply) == 0);
+    must(rdma_accept(id_, &reply) == 0);
   }
   void refuse(std::span<const std::byte> says) {
     const event_ptr request = next(RDMA_CM_EVENT_CONNECT_REQUEST);
     listener_ = std::exchange(id_, request->id);
-    REQUIRE(rdma_reject(id_, says.data(), std::uint8_t(says.size())) == 0);
+    must(rdma_reject(id_, says.data(), std::uint8_t(says.size())) == 0);
   }
   /// Sends a request.
   void connect(const socket_address& to, std::span<const std::byte> says) {
-    REQUIRE(rdma_resolve_addr(id_, nullptr, const_cast<sockaddr*>(to.data()), 2000) == 0);
+    must(rdma_resolve_addr(id_, nullptr, const_cast<sockaddr*>(to.data()), 2000) == 0);
     expect(RDMA_CM_EVENT_ADDR_RESOLVED);
-    REQUIRE(rdma_resolve_route(id_, 2000) == 0);
+    must(rdma_resolve_route(id_, 2000) == 0);
     expect(RDMA_CM_EVENT_ROUTE_RESOLVED);
     make_queue_pair();
     rdma_conn_param request = parameters(says);
     request.responder_resources = 1;
     request.initiator_depth = 1;
-    REQUIRE(rdma_connect(id_, &request) == 0);
+    must(rdma_connect(id_, &request) == 0);
   }
   /// Takes the next event, and keeps its private data.
   void expect(rdma_cm_event_type kind) {
     const event_ptr event = next(kind);
     keep_data(event->param.conn);
   }
-  void disconnect() { REQUIRE(rdma_disconnect(id_) == 0); }
+  void disconnect() { must(rdma_disconnect(id_) == 0); }
 
   /// Sends 64 bytes of `value`.
   void send(std::byte value) {
@@ -86,7 +91,7 @@ class foreign_peer {
     wr.num_sge = 1;
     wr.opcode = IBV_WR_SEND;
     ibv_send_wr* bad = nullptr;
-    REQUIRE(ibv_post_send(id_->qp, &wr, &bad) == 0);
+    must(ibv_post_send(id_->qp, &wr, &bad) == 0);
     reap();
   }
   /// The first byte of the message that came; another receive is posted.
@@ -109,12 +114,11 @@ class foreign_peer {
 
   event_ptr next(rdma_cm_event_type kind) {
     pollfd waits{channel_->fd, POLLIN, 0};
-    REQUIRE(::poll(&waits, 1, patience_ms) == 1);
+    must(::poll(&waits, 1, patience_ms) == 1);
     rdma_cm_event* event = nullptr;
-    REQUIRE(rdma_get_cm_event(channel_.get(), &event) == 0);
-    INFO(rdma_event_str(event->event));
+    must(rdma_get_cm_event(channel_.get(), &event) == 0);
     event_ptr owned{event};
-    REQUIRE(event->event == kind);
+    must(event->event == kind);
     return owned;
   }
   void keep_data(const rdma_conn_param& from) noexcept {
@@ -133,16 +137,16 @@ class foreign_peer {
   }
   void make_queue_pair() {
     cq_ = ibv_create_cq(id_->verbs, 8, nullptr, nullptr, 0);
-    REQUIRE(cq_ != nullptr);
+    must(cq_ != nullptr);
     mr_ = ibv_reg_mr(id_->pd, bytes_.data(), bytes_.size(), int{IBV_ACCESS_LOCAL_WRITE});
-    REQUIRE(mr_ != nullptr);
+    must(mr_ != nullptr);
     ibv_qp_init_attr wanted{};
     wanted.send_cq = cq_;
     wanted.recv_cq = cq_;
     wanted.cap = {4, 4, 1, 1, 0};
     wanted.qp_type = IBV_QPT_RC;
     wanted.sq_sig_all = 1;
-    REQUIRE(rdma_create_qp(id_, id_->pd, &wanted) == 0);
+    must(rdma_create_qp(id_, id_->pd, &wanted) == 0);
     post_receive();
   }
   ibv_sge whole(std::size_t offset = 0) noexcept {
@@ -154,15 +158,15 @@ class foreign_peer {
     wr.sg_list = &piece;
     wr.num_sge = 1;
     ibv_recv_wr* bad = nullptr;
-    REQUIRE(ibv_post_recv(id_->qp, &wr, &bad) == 0);
+    must(ibv_post_recv(id_->qp, &wr, &bad) == 0);
   }
   void reap() {
     ibv_wc wc{};
     int n = 0;
     for (unsigned long spins = 0; n == 0 && spins < 500'000'000; ++spins)
       n = ibv_poll_cq(cq_, 1, &wc);
-    REQUIRE(n == 1);
-    REQUIRE(wc.status == IBV_WC_SUCCESS);
+    must(n == 1);
+    must(wc.status == IBV_WC_SUCCESS);
   }
 
   std::unique_ptr<rdma_event_channel, closer> channel_;
