@@ -85,6 +85,8 @@ TEST_CASE("rping's data comes back over a plain connection", "[connection][devic
   std::thread client{[&, port = door.local_endpoint().port] {
     rping = test::run("LD_PRELOAD='" + preload() + "' rping -c -v -V -C 3 -S 100 -a " + where.host +
                       " -p " + std::to_string(port));
+    // Ends the wait for a client that never came.
+    rt.executor().post([&door]() noexcept { door.close(); });
   }};
   const auto serve = [&]() -> task<int> {
     connection conn = co_await door.accept();
