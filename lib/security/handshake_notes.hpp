@@ -21,10 +21,10 @@ struct handshake_notes {
     wrong_name,
     bad_certificate,
     no_certificate,
-    // Its key.
+    // The peer's key does not fit.
     no_key,
     wrong_key,
-    // What it speaks.
+    // The peer speaks another protocol.
     old_version,
     other_protocol,
     nothing_common,
@@ -41,9 +41,9 @@ struct handshake_notes {
   std::size_t key = 0;  // Its index; that of the random key if there is none of this id.
   bool was_key_offered = false;
 
-  // Of the certificate that is wrong, in the peer's chain.
+  // Names the wrong certificate in the peer's chain.
   std::string subject;
-  std::string names;  // For which it is: "DNS:a.example, IP Address:10.0.0.1".
+  std::string names;  // The names that it is made for: "DNS:a.example, IP Address:10.0.0.1".
   std::string valid;  // Its first or last moment, whichever is wrong.
 };
 

@@ -52,7 +52,7 @@ class tls_channel final : public byte_channel, private byte_channel::listener {
   ///   `below`. EINVAL: certificates, and neither `host` nor certificate_files::peer_name is set.
   task<> shake_hands(tls_role role, std::string host);
 
-  /// Who the peer is, once the handshake has succeeded.
+  /// Returns who the peer is. Only after the handshake.
   [[nodiscard]] const identity& peer() const noexcept { return engine_->peer(); }
   /// A secret of this connection, the same on both sides, for a label and a context. Only after the
   /// handshake.

@@ -39,7 +39,7 @@ NAMES = ["alias", "holder", "kind", "limit", "line", "make", "more", "other", "p
 
 # Who may connect, and each way in, took some of both.
 HEADERS_MAX = 64
-NAMES_MAX = 200
+NAMES_MAX = 187
 # The headers that a file with one awaited WRITE reads.
 WRITE_READS_MAX = 35
 WRITE = """#include <cordma/connection/connection.hpp>

@@ -10,6 +10,8 @@ import re
 import sys
 import urllib.parse
 
+import awaits
+
 # The table of docs/architecture.md: which rooms a room may include, besides itself.
 MAY_INCLUDE = {
     "base": "",
@@ -49,7 +51,6 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 BANNED = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b")
 MACHINE_PATH = re.compile(r"(?<![\w.~$}/])/(work|root|home|Users)/\w")
 TESTED_AWAIT = re.compile(r"\b(?:CHECK|REQUIRE)\w*\s*\(.*\bco_await\b")
-CONDITION = re.compile(r"\b(?:if|while|for|switch)\s*(?:constexpr\s*)?\(")
 AWAITED = re.compile(r"\bco_await\b[^;]*;")
 # Braces with text in them, and what stands before: a type, a call's parenthesis, a conditional.
 BRACED_TEXT = re.compile(r"(\w*\(|[\w:>]+|[,?:=])\s*\{(?:[^{};]|\{[^{};]*\})*\"")
@@ -335,16 +336,6 @@ def sleeps(tree):
                 yield name, number, f"a test waits for an event or turns a clock: {match[0]}...)"
 
 
-def in_parentheses(text, begin):
-    """Returns what stands between `begin`, behind a parenthesis, and the one that closes it."""
-    depth = 1
-    for end in range(begin, len(text)):
-        depth += (text[end] == "(") - (text[end] == ")")
-        if depth == 0:
-            return text[begin:end]
-    return text[begin:]
-
-
 def miscompiled_awaits(tree):
     for name, lines in tree.cpp("include", "lib", "tests", "examples", "bench", "tools"):
         for number, line in enumerate(lines, 1):
@@ -353,11 +344,8 @@ def miscompiled_awaits(tree):
         # Without what strings and comments say.
         text = re.sub(r'"[^"\n]*"', '""', "\n".join(lines))
         text = re.sub(r"//.*", "", text)
-        text = re.sub(r"'[()]'", "''", text)
-        for condition in CONDITION.finditer(text):
-            if re.search(r"\bco_await\b", in_parentheses(text, condition.end())):
-                number = text.count("\n", 0, condition.start()) + 1
-                yield name, number, "g++ 12 may hang where a condition awaits: name the result first"
+        for number in awaits.in_conditions(text):
+            yield name, number, "g++ 12 may hang where a condition awaits: name the result first"
         for awaited in AWAITED.finditer(text):
             for braces in BRACED_TEXT.finditer(awaited[0]):
                 if not HAVE_CONSTRUCTORS.match(braces[1]):

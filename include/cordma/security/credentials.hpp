@@ -20,7 +20,7 @@ enum class authentication : std::uint8_t {
   unix_credentials = 3,  ///< By what the kernel says of a Unix socket's peer. No mode.
 };
 
-/// Who is at the other end of a connection.
+/// Tells who is at the other end of a connection.
 struct identity {
   identity() noexcept = default;
   identity(authentication by, std::string named) noexcept : kind{by}, name{std::move(named)} {}
