@@ -14,9 +14,7 @@
 #include <cordma/base/time.hpp>
 #include <cordma/connection/connection.hpp>
 #include <cordma/connection/connection_options.hpp>
-#include <cordma/connection/connection_request.hpp>
 #include <cordma/connection/endpoint.hpp>
-#include <cordma/connection/fabric_options.hpp>
 #include <cordma/connection/listener.hpp>
 #include <cordma/connection/prepared_connection.hpp>
 #include <cordma/connection/serve.hpp>
@@ -42,7 +40,6 @@
 #include <cordma/memory/mr_resource.hpp>
 #include <cordma/memory/slice.hpp>
 #include <cordma/messages/message_stream.hpp>
-#include <cordma/messages/stream_message.hpp>
 #include <cordma/queue/completion.hpp>
 #include <cordma/queue/message.hpp>
 #include <cordma/queue/shared_receives.hpp>
@@ -63,7 +60,6 @@
 #include <cordma/verbs/device.hpp>
 #include <cordma/verbs/gid.hpp>
 #include <cordma/verbs/memory_region.hpp>
-#include <cordma/verbs/memory_window.hpp>
 #include <cordma/verbs/protection_domain.hpp>
 #include <cordma/verbs/queue_pair.hpp>
 #include <cordma/verbs/queue_pair_attributes.hpp>

@@ -4,7 +4,6 @@
 #include <cordma/memory/mr_allocator.hpp>
 #include <cordma/verbs/device.hpp>
 #include <cordma/verbs/memory_region.hpp>
-#include <cordma/verbs/memory_window.hpp>
 
 #include <array>
 #include <cstdint>

@@ -3,7 +3,6 @@
 #include <cordma/base/error.hpp>
 #include <cordma/verbs/completion_queue.hpp>
 #include <cordma/verbs/memory_region.hpp>
-#include <cordma/verbs/memory_window.hpp>
 #include <cordma/verbs/queue_pair.hpp>
 
 #include <array>

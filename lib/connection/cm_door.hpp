@@ -4,8 +4,8 @@
 #include "door.hpp"
 
 #include <cordma/connection/connection_options.hpp>
-#include <cordma/connection/connection_request.hpp>
 #include <cordma/connection/endpoint.hpp>
+#include <cordma/connection/listener.hpp>
 #include <cordma/detail/connection/connection_resources.hpp>
 
 namespace cordma::detail {

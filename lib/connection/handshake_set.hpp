@@ -4,7 +4,7 @@
 
 #include <cordma/connection/connection.hpp>
 #include <cordma/connection/connection_options.hpp>
-#include <cordma/connection/connection_request.hpp>
+#include <cordma/connection/listener.hpp>
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/scheduler.hpp>
 #include <cordma/coro/semaphore.hpp>

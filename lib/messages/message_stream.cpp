@@ -7,6 +7,9 @@
 
 namespace cordma {
 
+using detail::arrived_message;
+using detail::large_message;
+
 void check(const stream_options& o) {
   constexpr const char* name = "stream_options";
   constexpr auto number = [](std::size_t bytes) { return static_cast<long long>(bytes); };
@@ -17,6 +20,19 @@ void check(const stream_options& o) {
                number(limits::message_bytes_max));
   check_option(name, "large_ahead", o.large_ahead, 1, 64);
   check_timeout(name, "open_timeout", o.open_timeout);
+}
+
+const_local_mr_slice stream_message::slice() const noexcept {
+  if (content_ == nullptr) return {};
+  if (content_->is_large) return static_cast<const large_message&>(*content_).memory.slice();
+  return content_.get_deleter().channel->slice_of(static_cast<const arrived_message&>(*content_));
+}
+
+void stream_message::give_back::operator()(detail::message_content* content) noexcept {
+  const detail::channel_ref gone = std::move(channel);
+  if (!content->is_large) return gone->give_back(static_cast<arrived_message&>(*content));
+  delete static_cast<large_message*>(content);
+  if (gone) gone->drop_large();
 }
 
 message_stream::message_stream(cordma::connection conn, const stream_options& options)

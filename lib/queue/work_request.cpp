@@ -1,7 +1,6 @@
 #include <cordma/queue/work_request.hpp>
 
 #include <cordma/verbs/memory_region.hpp>
-#include <cordma/verbs/memory_window.hpp>
 
 namespace cordma {
 

@@ -1,4 +1,4 @@
-#include <cordma/connection/connection_request.hpp>
+#include <cordma/connection/listener.hpp>
 
 #include "support/connected_pair.hpp"
 

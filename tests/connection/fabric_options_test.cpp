@@ -1,4 +1,4 @@
-#include <cordma/connection/fabric_options.hpp>
+#include <cordma/connection/connection_options.hpp>
 
 #include "agent/agent.hpp"
 #include "request/queue_pair.hpp"

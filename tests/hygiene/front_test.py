@@ -38,7 +38,7 @@ template <> struct std::hash<int> {};
 NAMES = ["alias", "holder", "kind", "limit", "line", "make", "more", "other", "plain", "verbs::pd"]
 
 # Who may connect, and each way in, took some of both.
-HEADERS_MAX = 64
+HEADERS_MAX = 60
 NAMES_MAX = 187
 # The headers that a file with one awaited WRITE reads.
 WRITE_READS_MAX = 35

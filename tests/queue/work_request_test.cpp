@@ -4,7 +4,7 @@
 #include "support/held.hpp"
 #include "support/loopback.hpp"
 
-#include <cordma/verbs/memory_window.hpp>
+#include <cordma/verbs/memory_region.hpp>
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include <cordma/verbs/memory_window.hpp>
+#include <cordma/verbs/memory_region.hpp>
 
 #include <cordma/base/error.hpp>
 #include "verbs/loopback.hpp"

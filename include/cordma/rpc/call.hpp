@@ -2,7 +2,7 @@
 
 #include <cordma/base/time.hpp>
 #include <cordma/memory/slice.hpp>
-#include <cordma/messages/stream_message.hpp>
+#include <cordma/messages/message_stream.hpp>
 
 #include <optional>
 #include <utility>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cordma/base/error.hpp>
-#include <cordma/connection/fabric_options.hpp>
+#include <cordma/connection/connection_options.hpp>
 #include <cordma/detail/base/fixed_text.hpp>
 #include <cordma/memory/slice.hpp>
 #include <cordma/verbs/gid.hpp>

@@ -3,7 +3,13 @@
 #include <cordma/coro/operation.hpp>
 #include <cordma/coro/semaphore.hpp>
 #include <cordma/detail/base/export.hpp>
-#include <cordma/messages/stream_message.hpp>
+#include <cordma/detail/messages/message_content.hpp>
+
+namespace cordma {
+
+class stream_message;
+
+}  // namespace cordma
 
 namespace cordma::detail {
 

@@ -4,7 +4,7 @@
 #include <cordma/detail/base/counted.hpp>
 #include <cordma/detail/base/export.hpp>
 #include <cordma/detail/rpc/encodable_ref.hpp>
-#include <cordma/messages/stream_message.hpp>
+#include <cordma/messages/message_stream.hpp>
 #include <cordma/rpc/call.hpp>
 #include <cordma/rpc/method.hpp>
 
