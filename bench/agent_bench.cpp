@@ -148,7 +148,7 @@ class lending_threads {
 std::vector<isolation> levels() {
   cordma::runtime rt{busy()};
   const cordma::verbs::port_info port = rt.context().active_port();
-  const auto gid = cordma::verbs::choose_gid(rt.context().gid_table(port.number)).entry;
+  const auto gid = cordma::verbs::choose_gid(rt.context().gid_table(port.number));
   cordma::lending office{rt.context(), rt.protection_domain()};
   std::vector<isolation> all{isolation::shared_key};
   if (office.strongest(port, gid) >= isolation::exact_registered)

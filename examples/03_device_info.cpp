@@ -26,7 +26,7 @@ int main(int argc, char** argv) try {
     std::printf("GID %u: %s (%s)\n", entry.index, cordma::verbs::to_string(entry.gid).c_str(),
                 cordma::verbs::to_string(entry.type));
   }
-  std::printf("chosen: GID %u\n", cordma::verbs::choose_gid(table).entry.index);
+  std::printf("chosen: GID %u\n", cordma::verbs::choose_gid(table).index);
 } catch (const std::exception& e) {
   std::fprintf(stderr, "%s\n", e.what());
   return 1;

@@ -52,9 +52,9 @@ std::string device_address(cordma::runtime& rt) {
   if (rt.device_name() == "soft0") return "127.0.0.1";
   const auto port = rt.context().active_port();
   const auto gid = cordma::verbs::choose_gid(rt.context().gid_table(port.number),
-                                             {.family = cordma::verbs::ip_family::ipv4});
+                                             {.family = cordma::verbs::gid_request::ip::v4});
   std::array<char, INET_ADDRSTRLEN> text{};
-  ::inet_ntop(AF_INET, gid.entry.gid.raw + 12, text.data(), text.size());
+  ::inet_ntop(AF_INET, gid.gid.raw + 12, text.data(), text.size());
   return text.data();
 }
 

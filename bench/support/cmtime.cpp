@@ -33,9 +33,9 @@ std::string softverbs() {
 std::string cm_address(const cordma::verbs::context& ctx) {
   if (ctx.name() == "soft0") return "127.0.0.1";
   const auto gid = cordma::verbs::choose_gid(ctx.gid_table(ctx.active_port().number),
-                                             {.family = cordma::verbs::ip_family::ipv4});
+                                             {.family = cordma::verbs::gid_request::ip::v4});
   std::array<char, INET_ADDRSTRLEN> text{};
-  ::inet_ntop(AF_INET, gid.entry.gid.raw + 12, text.data(), text.size());
+  ::inet_ntop(AF_INET, gid.gid.raw + 12, text.data(), text.size());
   return text.data();
 }
 

@@ -34,7 +34,7 @@ bool has_perftest(std::string_view device) { return device == "soft0" && !softve
 
 double run_perftest(const cordma::verbs::context& ctx, const cordma::verbs::port_info& port,
                     const perftest_program& program) {
-  const auto gid = cordma::verbs::choose_gid(ctx.gid_table(port.number)).entry.index;
+  const auto gid = cordma::verbs::choose_gid(ctx.gid_table(port.number)).index;
   const std::string command = std::string{BENCH_FOLDER "/support/perftest "} + softverbs() + " " +
                               program.name + " -d " + std::string{ctx.name()} + " -x " +
                               std::to_string(gid) + " " + program.options;

@@ -181,7 +181,7 @@ void link_end::each_queue_pair(Body body) {
 
 link_end::address link_end::own_address() {
   const remote_mr_slice here = buffer_.remote_slice();
-  address mine{.gid = verbs::choose_gid(ctx.gid_table(port.number)).entry.gid,
+  address mine{.gid = verbs::choose_gid(ctx.gid_table(port.number)).gid,
                .lid = port.lid,
                .memory = here.address(),
                .rkey = here.rkey(),
@@ -191,7 +191,7 @@ link_end::address link_end::own_address() {
 }
 
 void link_end::connect(const address& other) {
-  const verbs::gid_entry gid = verbs::choose_gid(ctx.gid_table(port.number)).entry;
+  const verbs::gid_entry gid = verbs::choose_gid(ctx.gid_table(port.number));
   each_queue_pair([&](verbs::queue_pair& qp, std::size_t i) {
     qp.to_init(port.number, 0, test::all_access);
     qp.to_rtr({.peer = verbs::address_vector::by_gid(other.gid, gid.index, other.lid),

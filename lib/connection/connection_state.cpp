@@ -41,8 +41,8 @@ verbs::gid_entry chosen_gid(const verbs::context& ctx, const verbs::port_info& p
   const verbs::gid_request request{
       .index = options.gid_index,
       .local_ip = verbs::gid_of(*local.data()),
-      .family = local.is_ipv6() ? verbs::ip_family::ipv6 : verbs::ip_family::ipv4};
-  return verbs::choose_gid(ctx.gid_table(port.number), request).entry;
+      .family = local.is_ipv6() ? verbs::gid_request::ip::v6 : verbs::gid_request::ip::v4};
+  return verbs::choose_gid(ctx.gid_table(port.number), request);
 }
 
 std::uint16_t pkey_of(const verbs::context& ctx, const verbs::port_info& port,

@@ -36,7 +36,7 @@ completion_queue_driver::completion_queue_driver(cordma::executor& executor, ver
       spin_{options.spin_max},
       channel_{uses_channel(mode_) ? std::make_optional<verbs::completion_channel>(ctx)
                                    : std::nullopt},
-      cq_{ctx, options.depth, channel_ ? &*channel_ : nullptr, this},
+      cq_{ctx, options.depth, channel_ ? &*channel_ : nullptr},
       doorbells_{executor, options.doorbell_batching && mode_ != completion_mode::manual} {
   add_entries();
   if (channel_) watch_.emplace(*this);
@@ -158,7 +158,7 @@ void completion_queue_driver::on_channel(fd_watch& watch) noexcept {
 /// new arming. Returns false if the channel cannot be read; everything has failed then.
 bool completion_queue_driver::read_event() noexcept {
   try {
-    if (!channel_->get_event()) return true;
+    if (channel_->get_event() == nullptr) return true;
   } catch (const error& e) {
     fail({.code = e.code(), .call = "ibv_get_cq_event"});
     return false;

@@ -30,29 +30,28 @@ completion_channel::completion_channel(context& ctx)
   }
 }
 
-std::optional<completion_event> completion_channel::get_event() {
+ibv_cq* completion_channel::get_event() {
   ibv_cq* cq = nullptr;
   void* cq_context = nullptr;
   // EINTR must not look like "empty": an edge-triggered waiter would never come back for the event.
   while (ibv_get_cq_event(channel_.get(), &cq, &cq_context) != 0) {
     if (errno == EINTR) continue;
-    if (errno == EAGAIN) return std::nullopt;
+    if (errno == EAGAIN) return nullptr;
     detail::throw_errno(errno, "ibv_get_cq_event");
   }
-  auto& events = *static_cast<detail::cq_events*>(cq_context);
-  ++events.unacknowledged;
-  return completion_event{cq, events.user_context};
+  ++*completion_queue::count_of(*cq);
+  return cq;
 }
 
 void completion_queue::destroyer::operator()(ibv_cq* cq) const noexcept {
-  const std::unique_ptr<detail::cq_events> events{static_cast<detail::cq_events*>(cq->cq_context)};
-  if (events->unacknowledged != 0) ibv_ack_cq_events(cq, events->unacknowledged);
+  const std::unique_ptr<unsigned> unacknowledged{count_of(*cq)};
+  if (*unacknowledged != 0) ibv_ack_cq_events(cq, *unacknowledged);
   const int rc = ibv_destroy_cq(cq);  // Another errno: the device is gone, which is nobody's bug.
   CORDMA_ASSERT(rc != EBUSY, "completion queue destroyed before its queue pairs");
 }
 
 completion_queue::completion_queue(context& ctx, unsigned depth, completion_channel* channel,
-                                   void* cq_context, int comp_vector) {
+                                   int comp_vector) {
   constexpr const char* create_cq = "ibv_create_cq";
   constexpr std::uint64_t entry_bytes = 64;
   detail::check_range(create_cq, "depth", depth, 1, ctx.limits().cqe_max, "the device's");
@@ -61,9 +60,8 @@ completion_queue::completion_queue(context& ctx, unsigned depth, completion_chan
                           detail::detail_text("comp_vector %d; the device has 0 to %d", comp_vector,
                                               ctx.comp_vector_count() - 1));
   }
-  auto events = std::make_unique<detail::cq_events>();
-  events->user_context = cq_context;
-  cq_.reset(ibv_create_cq(ctx.native_handle(), static_cast<int>(depth), events.get(),
+  auto unacknowledged = std::make_unique<unsigned>(0u);
+  cq_.reset(ibv_create_cq(ctx.native_handle(), static_cast<int>(depth), unacknowledged.get(),
                           channel != nullptr ? channel->native_handle() : nullptr, comp_vector));
   if (cq_ == nullptr) {
     const int error = errno;
@@ -72,12 +70,13 @@ completion_queue::completion_queue(context& ctx, unsigned depth, completion_chan
         detail::lack_text(error, std::to_string(depth) + " entries", entry_bytes * depth,
                           ctx.limits().cq_max, "completion queues"));
   }
-  [[maybe_unused]] const auto* given = events.release();  // The queue's destroyer deletes them.
+  [[maybe_unused]] const auto* given =
+      unacknowledged.release();  // The queue's destroyer deletes it.
 }
 
 void completion_queue::ack_events() noexcept {
-  if (cq_ == nullptr || events().unacknowledged == 0) return;
-  ibv_ack_cq_events(cq_.get(), std::exchange(events().unacknowledged, 0));
+  if (unacknowledged_events() == 0) return;
+  ibv_ack_cq_events(cq_.get(), std::exchange(*count_of(*cq_), 0));
 }
 
 }  // namespace cordma::verbs

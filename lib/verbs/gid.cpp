@@ -32,8 +32,8 @@ bool is_link_local(const ibv_gid& gid) noexcept {
   return IN6_IS_ADDR_LINKLOCAL(&address);
 }
 
-bool is_of(ip_family family, const ibv_gid& gid) noexcept {
-  return family != ip_family::any && is_ipv4(gid) == (family == ip_family::ipv4);
+bool is_of(gid_request::ip family, const ibv_gid& gid) noexcept {
+  return family != gid_request::ip::any && is_ipv4(gid) == (family == gid_request::ip::v4);
 }
 
 /// Each weight is above the sum of those below it, so that the order of requests is a strict one.
@@ -56,10 +56,10 @@ std::string indexes_of(std::span<const gid_entry> table) {
   return text.empty() ? "none" : text;
 }
 
-gid_choice explicit_choice(std::span<const gid_entry> table, const gid_request& request) {
+gid_entry explicit_choice(std::span<const gid_entry> table, const gid_request& request) {
   for (const gid_entry& entry : table) {
     if (entry.index != *request.index) continue;
-    if (is_usable(entry)) return {entry, score_of(entry, request)};
+    if (is_usable(entry)) return entry;
     detail::throw_failure(
         errc::no_gid, "choose_gid",
         detail::detail_text("gid_index %u holds %s, which is no address; usable: %s", entry.index,
@@ -72,7 +72,7 @@ gid_choice explicit_choice(std::span<const gid_entry> table, const gid_request& 
 
 }  // namespace
 
-gid_choice choose_gid(std::span<const gid_entry> table, const gid_request& request) {
+gid_entry choose_gid(std::span<const gid_entry> table, const gid_request& request) {
   if (request.index) return explicit_choice(table, request);
   const gid_entry* best = nullptr;
   int best_score = -1;
@@ -89,7 +89,7 @@ gid_choice choose_gid(std::span<const gid_entry> table, const gid_request& reque
                                               "network interface one (ip address add)",
                                               table.size()));
   }
-  return {*best, best_score};
+  return *best;
 }
 
 std::optional<ibv_gid> gid_of(const sockaddr& address) noexcept {

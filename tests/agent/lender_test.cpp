@@ -56,9 +56,7 @@ struct before_a_mute {
     link.a->abort({.code = errc::closed, .call = "test"});
     owner.reset();
   }
-  verbs::gid_entry choose() {
-    return verbs::choose_gid(link.ctx.gid_table(link.port.number)).entry;
-  }
+  verbs::gid_entry choose() { return verbs::choose_gid(link.ctx.gid_table(link.port.number)); }
   local_mr memory(std::size_t bytes) { return link.allocator(arena_access).allocate_zeroed(bytes); }
   loan lend(std::size_t bytes) { return link.run(owner->lends.lend(memory(bytes), {})); }
   std::error_code write(const remote_mr_slice& to) {

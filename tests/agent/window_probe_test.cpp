@@ -22,7 +22,7 @@ namespace {
 struct opened_device {
   verbs::context ctx{test::device_name()};
   verbs::port_info port = ctx.active_port();
-  verbs::gid_entry gid = verbs::choose_gid(ctx.gid_table(port.number)).entry;
+  verbs::gid_entry gid = verbs::choose_gid(ctx.gid_table(port.number));
   verbs::protection_domain pd{ctx};
   ibv_context_ops& provider = ctx.native_handle()->ops;
 

@@ -36,10 +36,10 @@ using support::started;
 inline socket_address device_address(const verbs::context& ctx, std::uint8_t port) {
   if (cordma::test::is_soft()) return socket_address::loopback(0);
   const auto table = ctx.gid_table(port);
-  const verbs::gid_choice choice = verbs::choose_gid(table, {.family = verbs::ip_family::ipv4});
+  const verbs::gid_entry chosen = verbs::choose_gid(table, {.family = verbs::gid_request::ip::v4});
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  std::memcpy(&address.sin_addr, choice.entry.gid.raw + 12, sizeof address.sin_addr);
+  std::memcpy(&address.sin_addr, chosen.gid.raw + 12, sizeof address.sin_addr);
   return {reinterpret_cast<const sockaddr*>(&address), sizeof address};
 }
 

@@ -63,7 +63,7 @@ agent_world::agent_world()
     : executor{by_hand(clock)},
       ctx{device_name()},
       port{ctx.active_port()},
-      gid{verbs::choose_gid(ctx.gid_table(port.number)).entry},
+      gid{verbs::choose_gid(ctx.gid_table(port.number))},
       pd{ctx},
       driver{executor, ctx, {.depth = 1024, .mode = completion_mode::manual}},
       memory{pd, {.access = verbs::access::local_write | verbs::access::mw_bind}},

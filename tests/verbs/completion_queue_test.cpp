@@ -15,7 +15,7 @@ TEST_CASE("a message to itself completes, with one event that is acknowledged by
           "[verbs][device][E2]") {
   loopback l;
   l.connect();
-  CHECK_FALSE(l.channel.get_event().has_value());
+  CHECK(l.channel.get_event() == nullptr);
   std::memset(l.bytes.data() + 4096, 0x5a, 64);
   REQUIRE(l.cq.arm() == 0);
   REQUIRE(l.post_recv() == 0);
@@ -24,10 +24,7 @@ TEST_CASE("a message to itself completes, with one event that is acknowledged by
   CHECK(std::memcmp(l.bytes.data(), l.bytes.data() + 4096, 64) == 0);
 
   completion_queue moved = std::move(l.cq);  // The count follows the queue.
-  const auto event = l.channel.get_event();
-  REQUIRE(event.has_value());
-  CHECK(event->cq == moved.native_handle());
-  CHECK(event->cq_context == &l);
+  CHECK(l.channel.get_event() == moved.native_handle());
   CHECK(moved.unacknowledged_events() == 1);
   l.cq = std::move(moved);
   CHECK(l.cq.unacknowledged_events() == 1);

@@ -90,8 +90,8 @@ TEST_CASE("a device opens by name and by default, and says what it is", "[verbs]
 
   const auto table = ctx.gid_table(port.number);
   REQUIRE_FALSE(table.empty());
-  const gid_choice choice = choose_gid(table);
-  if (port.is_ethernet()) CHECK(choice.entry.type == gid_type::roce_v2);
+  const gid_entry chosen = choose_gid(table);
+  if (port.is_ethernet()) CHECK(chosen.type == gid_type::roce_v2);
   CHECK(context{}.limits().port_count >= 1);
 }
 

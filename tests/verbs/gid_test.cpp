@@ -68,13 +68,16 @@ TEST_CASE("the GID is chosen by wish, then type, then kind of address, then inde
       {"InfiniBand: the first row", {row(0, link_local, gid_type::ib)}, {}, 0},
       {"the wished family: IPv6",
        {row(0, link_local), row(1, mapped), row(2, global)},
-       {.family = ip_family::ipv6},
+       {.family = gid_request::ip::v6},
        2},
       {"the wished family: IPv4",
        {row(0, global), row(1, mapped, gid_type::roce_v1)},
-       {.family = ip_family::ipv4},
+       {.family = gid_request::ip::v4},
        1},
-      {"a wished family that is not there", {row(0, link_local)}, {.family = ip_family::ipv4}, 0},
+      {"a wished family that is not there",
+       {row(0, link_local)},
+       {.family = gid_request::ip::v4},
+       0},
       {"the bootstrap socket's address",
        {row(1, mapped), row(2, other_mapped)},
        {.local_ip = gid(other_mapped)},
@@ -85,17 +88,17 @@ TEST_CASE("the GID is chosen by wish, then type, then kind of address, then inde
        3},
       {"an address over a family",
        {row(1, mapped), row(2, global)},
-       {.local_ip = gid(global), .family = ip_family::ipv4},
+       {.local_ip = gid(global), .family = gid_request::ip::v4},
        2},
       {"a loopback bootstrap changes nothing",
        {row(0, link_local), row(1, mapped)},
        {.local_ip = gid("::ffff:127.0.0.1")},
        1},
-      {"an explicit index over any score", {row(0, link_local), row(1, mapped)}, {.index = 0}, 0},
+      {"an explicit index over any rank", {row(0, link_local), row(1, mapped)}, {.index = 0}, 0},
   };
   for (const auto& c : cases) {
     INFO(c.what);
-    CHECK(choose_gid(c.table, c.request).entry.index == c.chosen);
+    CHECK(choose_gid(c.table, c.request).index == c.chosen);
   }
 }
 

@@ -21,16 +21,16 @@ namespace raw = support::raw;
 struct loopback {
   context ctx{device_name()};
   port_info port = ctx.active_port();
-  gid_choice local = choose_gid(ctx.gid_table(port.number));
+  gid_entry local = choose_gid(ctx.gid_table(port.number));
   protection_domain pd{ctx};
   std::vector<std::byte> bytes = std::vector<std::byte>(8192);
   memory_region mr{pd, bytes.data(), bytes.size(), verbs::access::local_write};
   completion_channel channel{ctx};
-  completion_queue cq{ctx, 16, &channel, this};
+  completion_queue cq{ctx, 16, &channel};
   queue_pair qp{pd, cq, cq, {.send_wr_max = 4, .recv_wr_max = 4, .inline_max = 16}};
 
   rtr_attributes rtr() const {
-    return {.peer = address_vector::by_gid(local.entry.gid, local.entry.index, port.lid),
+    return {.peer = address_vector::by_gid(local.gid, local.index, port.lid),
             .path_mtu = port.mtu_active,
             .dest_qpn = qp.num(),
             .rq_psn = 0x123456};

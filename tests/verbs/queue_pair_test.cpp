@@ -100,7 +100,7 @@ TEST_CASE("capabilities are what the device gave, at least what was wanted",
       failure_of([&] { completion_queue cq(l.ctx, l.ctx.limits().cqe_max + 1); }).to_string(),
       Contains("depth " + std::to_string(l.ctx.limits().cqe_max + 1)));
   CHECK_THAT(failure_of([&] {
-               completion_queue cq(l.ctx, 1, nullptr, nullptr, l.ctx.comp_vector_count());
+               completion_queue cq(l.ctx, 1, nullptr, l.ctx.comp_vector_count());
              }).to_string(),
              Contains("comp_vector"));
 }

@@ -22,7 +22,7 @@ void fail_to_poll() { throw std::runtime_error{"ibv_poll_cq failed"}; }
 
 void connect(verbs::context& ctx, const verbs::port_info& port, verbs::queue_pair& qp,
              std::uint32_t peer_num, std::uint8_t min_rnr_timer, std::uint8_t rnr_retry) {
-  const verbs::gid_entry gid = verbs::choose_gid(ctx.gid_table(port.number)).entry;
+  const verbs::gid_entry gid = verbs::choose_gid(ctx.gid_table(port.number));
   qp.to_init(
       port.number, 0,
       verbs::access::remote_read | verbs::access::remote_write | verbs::access::remote_atomic);

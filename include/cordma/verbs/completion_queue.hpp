@@ -6,16 +6,9 @@
 #include <infiniband/verbs.h>
 
 #include <memory>
-#include <optional>
 #include <span>
 
 namespace cordma::verbs {
-
-/// Event of an armed completion queue that got a CQE.
-struct completion_event {
-  ibv_cq* cq = nullptr;
-  void* cq_context = nullptr;  ///< Argument with which that `completion_queue` was made.
-};
 
 /// Owns one `ibv_comp_channel`: the file descriptor that armed completion queues write to.
 /// Move-only; must outlive its completion queues. \thread one at a time.
@@ -29,10 +22,10 @@ class CORDMA_EXPORT completion_channel {
   /// wake-up, call `get_event` until empty, or until no queue on the channel is armed any more.
   [[nodiscard]] int fd() const noexcept { return channel_->fd; }
 
-  /// Reads one event; empty when there is none now. The event's completion queue counts it as
-  /// unacknowledged, see `completion_queue::ack_events`.
+  /// Reads one event: returns the armed completion queue that got a CQE, or null when there is no
+  /// event now. That queue counts the event as unacknowledged, see `completion_queue::ack_events`.
   /// \errors  EIO: the device is gone. \cost  one system call.
-  [[nodiscard]] std::optional<completion_event> get_event();
+  [[nodiscard]] ibv_cq* get_event();
 
  private:
   struct destroyer {
@@ -42,27 +35,17 @@ class CORDMA_EXPORT completion_channel {
   std::unique_ptr<ibv_comp_channel, destroyer> channel_;
 };
 
-namespace detail {
-/// Target of the `ibv_cq::cq_context` of cordma's queues. The object never moves when its owner
-/// does, so that an event read from the channel is counted with the right queue.
-struct cq_events {
-  void* user_context = nullptr;
-  unsigned unacknowledged = 0;
-};
-}  // namespace detail
-
 /// Owns one `ibv_cq`. Move-only; must outlive every queue pair that completes into it. Its channel
 /// must outlive it. \thread one at a time.
 class CORDMA_EXPORT completion_queue {
  public:
   /// \param depth  CQEs (not bytes); the device may round up, see `capacity()`.
   /// \param channel  null: the queue cannot be armed, only polled.
-  /// \param cq_context  comes back in `completion_event`.
   /// \errors  errc::limit_exceeded: `depth` is 0 or above `device_limits::cqe_max`, or the device
   ///   has no such `comp_vector`. ENOMEM: RLIMIT_MEMLOCK may be too low (the detail gives it).
   /// \cost  one system call; never on the data path.
   completion_queue(context& ctx, unsigned depth, completion_channel* channel = nullptr,
-                   void* cq_context = nullptr, int comp_vector = 0);
+                   int comp_vector = 0);
 
   [[nodiscard]] ibv_cq* native_handle() const noexcept { return cq_.get(); }
   [[nodiscard]] unsigned capacity() const noexcept { return static_cast<unsigned>(cq_->cqe); }
@@ -82,7 +65,7 @@ class CORDMA_EXPORT completion_queue {
 
   /// Returns the events read from the channel for this queue and not yet acknowledged.
   [[nodiscard]] unsigned unacknowledged_events() const noexcept {
-    return cq_ == nullptr ? 0 : events().unacknowledged;
+    return cq_ == nullptr ? 0 : *count_of(*cq_);
   }
   /// Acknowledges all events. \cost  a mutex in libibverbs: call it for a batch, not for each
   /// event.
@@ -93,12 +76,15 @@ class CORDMA_EXPORT completion_queue {
   void destroy() noexcept { cq_.reset(); }
 
  private:
+  friend class completion_channel;
   struct destroyer {
     void operator()(ibv_cq* cq) const noexcept;
   };
 
-  [[nodiscard]] detail::cq_events& events() const noexcept {
-    return *static_cast<detail::cq_events*>(cq_->cq_context);
+  /// Returns where the unacknowledged events of `cq` are counted. The count never moves when the
+  /// owner does, so that an event read from the channel is counted with the right queue.
+  static unsigned* count_of(const ibv_cq& cq) noexcept {
+    return static_cast<unsigned*>(cq.cq_context);
   }
 
   std::unique_ptr<ibv_cq, destroyer> cq_;

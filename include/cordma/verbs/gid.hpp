@@ -21,26 +21,21 @@ struct gid_entry {
   std::uint32_t netdev_ifindex = 0;  ///< The network interface behind a RoCE GID; 0: none.
 };
 
-enum class ip_family : std::uint8_t { any, ipv4, ipv6 };
-
 /// Criteria for choosing a GID; all are optional.
 struct gid_request {
+  enum class ip : std::uint8_t { any, v4, v6 };
+
   std::optional<std::uint32_t> index{};  ///< Exactly this row; an error when it cannot be used.
   std::optional<ibv_gid> local_ip{};     ///< Preferred: the address of the bootstrap socket.
-  ip_family family = ip_family::any;     ///< Preferred.
-};
-
-struct gid_choice {
-  gid_entry entry{};
-  int score = 0;  ///< Comparable between rows of one `choose_gid` call only.
+  ip family = ip::any;                   ///< Preferred.
 };
 
 /// Chooses the best row for `request`. What it names weighs most (local_ip, then family); then RoCE
 /// v2 over v1; then IPv4-mapped over IPv6 global over link-local; then the lower index. Zero GIDs
 /// are never chosen. The function is pure.
 /// \errors  errc::no_gid: no usable row, or `request.index` names none (the detail lists the rows).
-CORDMA_EXPORT gid_choice choose_gid(std::span<const gid_entry> table,
-                                    const gid_request& request = {});
+CORDMA_EXPORT gid_entry choose_gid(std::span<const gid_entry> table,
+                                   const gid_request& request = {});
 
 CORDMA_EXPORT std::string to_string(
     const ibv_gid& gid);  ///< Formats an IPv6 address: "::ffff:10.0.0.1".
