@@ -15,7 +15,7 @@ constexpr std::size_t id_bytes_max = 64;
 constexpr std::size_t secret_bytes_min = 16;
 constexpr std::size_t secret_bytes_max = 64;
 
-void check(const psk_key& key) {
+void check(const credentials::psk_key& key) {
   const bool is_printable =
       std::ranges::all_of(key.id, [](char c) { return c >= ' ' && c <= '~'; });
   if (key.id.empty() || key.id.size() > id_bytes_max || !is_printable) {
@@ -34,8 +34,8 @@ void check(const psk_key& key) {
   }
 }
 
-std::unique_ptr<const credentials::contents> keep(std::vector<psk_key> keys) {
-  for (const psk_key& key : keys) check(key);
+std::unique_ptr<const credentials::contents> keep(std::vector<credentials::psk_key> keys) {
+  for (const credentials::psk_key& key : keys) check(key);
   if (keys.size() == 2 && keys[0].id == keys[1].id) {
     detail::throw_errno(EINVAL, "credentials::psk",
                         detail::detail_text("both keys have the id '%s': a peer names the key that "
@@ -51,17 +51,17 @@ std::unique_ptr<const credentials::contents> keep(std::vector<psk_key> keys) {
 
 }  // namespace
 
-psk_key::psk_key(std::string its_id, std::vector<std::byte> its_secret) noexcept
+credentials::psk_key::psk_key(std::string its_id, std::vector<std::byte> its_secret) noexcept
     : id{std::move(its_id)}, secret{std::move(its_secret)} {}
 
-psk_key& psk_key::operator=(psk_key other) noexcept {
+credentials::psk_key& credentials::psk_key::operator=(psk_key other) noexcept {
   // What was here goes with `other`, and is wiped.
   std::swap(id, other.id);
   std::swap(secret, other.secret);
   return *this;
 }
 
-psk_key::~psk_key() {
+credentials::psk_key::~psk_key() {
   if (!secret.empty()) ::explicit_bzero(secret.data(), secret.size());
 }
 

@@ -44,7 +44,7 @@ handshake_notes& notes_of(SSL* ssl) noexcept {
 
 /// A session that OpenSSL takes an external key from; null: no memory. OpenSSL writes into it, so
 /// each handshake has one of its own.
-SSL_SESSION* session_of(SSL* ssl, const psk_key& key) noexcept {
+SSL_SESSION* session_of(SSL* ssl, const credentials::psk_key& key) noexcept {
   SSL_SESSION* session = SSL_SESSION_new();
   const SSL_CIPHER* suite = SSL_CIPHER_find(ssl, psk_suite_number);
   if (session != nullptr && suite != nullptr &&
@@ -62,7 +62,7 @@ SSL_SESSION* session_of(SSL* ssl, const psk_key& key) noexcept {
 
 int use_key(SSL* ssl, const EVP_MD* /*hash*/, const unsigned char** id, std::size_t* id_bytes,
             SSL_SESSION** session) {
-  const psk_key& key = contents_of(ssl).keys.front();
+  const credentials::psk_key& key = contents_of(ssl).keys.front();
   *session = session_of(ssl, key);
   *id = reinterpret_cast<const unsigned char*>(key.id.data());
   *id_bytes = key.id.size();
@@ -70,7 +70,7 @@ int use_key(SSL* ssl, const EVP_MD* /*hash*/, const unsigned char** id, std::siz
 }
 
 int find_key(SSL* ssl, const unsigned char* id, std::size_t id_bytes, SSL_SESSION** session) {
-  const std::vector<psk_key>& keys = contents_of(ssl).keys;
+  const std::vector<credentials::psk_key>& keys = contents_of(ssl).keys;
   const std::string_view asked{reinterpret_cast<const char*>(id), id_bytes};
   try {
     handshake_notes& notes = notes_of(ssl);
@@ -184,7 +184,7 @@ void check_readable(const std::string& path, const char* option) {
   std::fclose(file);
 }
 
-void load(SSL_CTX* context, const certificate_files& files) {
+void load(SSL_CTX* context, const credentials::certificate_files& files) {
   check_readable(files.chain, "chain");
   check_readable(files.key, "key");
   check_readable(files.authorities, "authorities");
@@ -211,7 +211,7 @@ void load(SSL_CTX* context, const certificate_files& files) {
   SSL_CTX_set_default_passwd_cb_userdata(context, nullptr);
 }
 
-void add_decoy(std::vector<psk_key>& keys) {
+void add_decoy(std::vector<credentials::psk_key>& keys) {
   std::vector<std::byte> secret(decoy_bytes);
   if (RAND_bytes(reinterpret_cast<unsigned char*>(secret.data()), int(secret.size())) != 1) {
     detail::throw_failure(errc::not_supported, "RAND_bytes",

@@ -89,7 +89,7 @@ TEST_CASE("a client whose start does not fit is told why, and the next is served
 
 namespace {
 
-psk_key key_of(const std::string& id, unsigned char fill = 7) {
+credentials::psk_key key_of(const std::string& id, unsigned char fill = 7) {
   return {id, std::vector(32, std::byte{fill})};
 }
 

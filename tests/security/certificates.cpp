@@ -77,11 +77,11 @@ certified authority::sign(const certificate_terms& terms, const certified* signe
   return make(terms, long(++made_) + 1, signer != nullptr ? signer : &own_);
 }
 
-certificate_files authority::files(const certificate_terms& terms) const {
+credentials::certificate_files authority::files(const certificate_terms& terms) const {
   return files(sign(terms));
 }
 
-certificate_files authority::files(const certified& one) const {
+credentials::certificate_files authority::files(const certified& one) const {
   const std::string stem = (folder_.path / std::to_string(++made_)).string();
   write_pem(stem + ".pem", one.certificate.get());
   write_pem(stem + ".key", one.key.get());

@@ -43,8 +43,8 @@ class authority {
   [[nodiscard]] certified sign(const certificate_terms& terms,
                                const certified* signer = nullptr) const;
   /// Writes what `certificates` needs: the certificate, its key, and this authority.
-  [[nodiscard]] certificate_files files(const certificate_terms& terms) const;
-  [[nodiscard]] certificate_files files(const certified& one) const;
+  [[nodiscard]] credentials::certificate_files files(const certificate_terms& terms) const;
+  [[nodiscard]] credentials::certificate_files files(const certified& one) const;
   [[nodiscard]] credentials issue(const certificate_terms& terms = {}) const;
   /// The authority's own.
   [[nodiscard]] const certified& own() const noexcept { return own_; }

@@ -19,6 +19,9 @@ using Catch::Matchers::Contains;
 
 namespace {
 
+using psk_key = credentials::psk_key;
+using certificate_files = credentials::certificate_files;
+
 template <class Make>
 failure failure_of(Make make) {
   try {

@@ -12,7 +12,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-const psk_key blue_key{"blue", secret_of(1)};
+const credentials::psk_key blue_key{"blue", secret_of(1)};
 
 }  // namespace
 

@@ -10,12 +10,14 @@ namespace cordma::test {
 namespace {
 
 // The peer's key for callbacks, which get no pointer of their own.
-const psk_key& key_of(SSL* ssl) { return *static_cast<const psk_key*>(SSL_get_app_data(ssl)); }
+const credentials::psk_key& key_of(SSL* ssl) {
+  return *static_cast<const credentials::psk_key*>(SSL_get_app_data(ssl));
+}
 
 SSL_SESSION* session_of(SSL* ssl) {
   constexpr unsigned char suite[] = {0x13, 0x01};
   SSL_SESSION* session = SSL_SESSION_new();
-  const psk_key& key = key_of(ssl);
+  const credentials::psk_key& key = key_of(ssl);
   SSL_SESSION_set1_master_key(session, reinterpret_cast<const unsigned char*>(key.secret.data()),
                               key.secret.size());
   SSL_SESSION_set_cipher(session, SSL_CIPHER_find(ssl, suite));
@@ -49,12 +51,12 @@ void raw_peer::set_protocol(const char* name) {
   SSL_CTX_set_alpn_select_cb(context(), choose, &protocol_);
 }
 
-void raw_peer::set_certificate(const certificate_files& files) {
+void raw_peer::set_certificate(const credentials::certificate_files& files) {
   REQUIRE(SSL_CTX_use_certificate_chain_file(context(), files.chain.c_str()) == 1);
   REQUIRE(SSL_CTX_use_PrivateKey_file(context(), files.key.c_str(), SSL_FILETYPE_PEM) == 1);
 }
 
-void raw_peer::set_key(const psk_key& key) {
+void raw_peer::set_key(const credentials::psk_key& key) {
   key_ = key;
   REQUIRE(SSL_CTX_set_ciphersuites(context(), "TLS_AES_128_GCM_SHA256") == 1);
   SSL_CTX_set_psk_use_session_callback(

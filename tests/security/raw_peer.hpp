@@ -19,8 +19,8 @@ class raw_peer {
 
   [[nodiscard]] SSL_CTX* context() noexcept { return context_.get(); }
   void set_protocol(const char* name);
-  void set_certificate(const certificate_files& files);
-  void set_key(const psk_key& key);
+  void set_certificate(const credentials::certificate_files& files);
+  void set_key(const credentials::psk_key& key);
 
   /// Shakes hands over this end, and sends its alert if that fails. Then reads until the end.
   task<> run(wire_end& end);
@@ -45,7 +45,7 @@ class raw_peer {
   tls_role role_;
   std::unique_ptr<SSL_CTX, free> context_;
   std::unique_ptr<SSL, free> ssl_;
-  psk_key key_{"", {}};
+  credentials::psk_key key_{"", {}};
   std::string protocol_;  // As ALPN lists it.
 };
 

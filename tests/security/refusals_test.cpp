@@ -127,7 +127,8 @@ TEST_CASE("a certificate of another authority is refused by either side, whateve
   const credentials good = ca.issue();
   for (const char* name : {"an authority", "another authority"}) {
     const authority foreign{name};
-    certificate_files files = foreign.files(certificate_terms{.common_name = "stranger"});
+    credentials::certificate_files files =
+        foreign.files(certificate_terms{.common_name = "stranger"});
     files.authorities = ca.authority_path();
     const credentials stranger = credentials::certificates(files);
     for (const bool is_client : {true, false}) {
@@ -147,7 +148,7 @@ TEST_CASE("a certificate that signed itself is refused", "[security]") {
   const authority ca;
   const credentials good = ca.issue();
   const authority other;
-  certificate_files files = other.files(other.own());
+  credentials::certificate_files files = other.files(other.own());
   files.authorities = ca.authority_path();
   const credentials self = credentials::certificates(files);
   tls_wire w{unused, self, good};
@@ -212,7 +213,7 @@ TEST_CASE("the name that certificate_files give goes before the host's, on both 
           "[security]") {
   executor unused;
   const authority ca;
-  certificate_files files = ca.files({.names = "DNS:alice"});
+  credentials::certificate_files files = ca.files({.names = "DNS:alice"});
   files.peer_name = "bob";
   const credentials alice = credentials::certificates(files);
   files = ca.files({.names = "DNS:bob"});
@@ -255,7 +256,7 @@ TEST_CASE("a chain of issuers leads to the authority, if the file has it", "[sec
   const authority ca;
   const credentials good = ca.issue();
   const certified issuer = ca.sign({.common_name = "issuer", .names = {}, .is_authority = true});
-  const certificate_files files = ca.files(ca.sign({}, &issuer));
+  const credentials::certificate_files files = ca.files(ca.sign({}, &issuer));
   {
     const credentials without = credentials::certificates(files);
     tls_wire w{unused, good, without};

@@ -34,34 +34,35 @@ struct identity {
   std::uint32_t gid = 0;
 };
 
-/// A secret that two sides share, and the name by which they speak of it. The name is sent in the
-/// clear. Whoever has the secret can connect: make it of 32 random bytes. The bytes are wiped when
-/// the object ends.
-struct CORDMA_EXPORT psk_key {
-  psk_key(std::string id, std::vector<std::byte> secret) noexcept;
-  psk_key(const psk_key&) = default;
-  psk_key(psk_key&&) noexcept = default;
-  psk_key& operator=(psk_key other) noexcept;
-  ~psk_key();
-
-  std::string id;                 ///< 1 to 64 printable characters.
-  std::vector<std::byte> secret;  ///< 16 to 64 bytes.
-};
-
-/// PEM files for certificates on both sides. They are read once, when the credentials are made.
-struct certificate_files {
-  std::string chain;        ///< This side's certificate first, then those of its issuers.
-  std::string key;          ///< Its private key, without a passphrase.
-  std::string authorities;  ///< Whose signature a peer's certificate must have. No others are used.
-  /// Name or address that the peer's certificate must have, as subject alternative name. Empty: who
-  /// connects asks for the host it connects to; a listener takes each name.
-  std::string peer_name{};
-};
-
 /// What a side shows a peer, and asks for: keys or certificates. Needs OpenSSL 3. Move-only.
 /// \thread any; many connections on many threads use one object, which outlives them.
 class CORDMA_EXPORT credentials {
  public:
+  /// A secret that two sides share, and the name by which they speak of it. The name is sent in the
+  /// clear. Whoever has the secret can connect: make it of 32 random bytes. The bytes are wiped
+  /// when the object ends.
+  struct CORDMA_EXPORT psk_key {
+    psk_key(std::string id, std::vector<std::byte> secret) noexcept;
+    psk_key(const psk_key&) = default;
+    psk_key(psk_key&&) noexcept = default;
+    psk_key& operator=(psk_key other) noexcept;
+    ~psk_key();
+
+    std::string id;                 ///< 1 to 64 printable characters.
+    std::vector<std::byte> secret;  ///< 16 to 64 bytes.
+  };
+
+  /// PEM files for certificates on both sides. They are read once, when the credentials are made.
+  struct certificate_files {
+    std::string chain;  ///< This side's certificate first, then those of its issuers.
+    std::string key;    ///< Its private key, without a passphrase.
+    /// Whose signature a peer's certificate must have. No others are used.
+    std::string authorities;
+    /// Name or address that the peer's certificate must have, as subject alternative name. Empty:
+    /// who connects asks for the host it connects to; a listener takes each name.
+    std::string peer_name{};
+  };
+
   /// One key, for both directions.
   /// \errors errc::limit_exceeded: the id or the secret is too short or too long; the detail names
   ///   the id, never the secret. errc::not_supported: cordma was built without OpenSSL.
