@@ -9,8 +9,10 @@
 namespace cordma {
 namespace {
 
+using label_pair = labelled_metrics::further_label;
+
 /// Checks a label's name. Prometheus' own rule differs only in allowing its reserved names.
-void check(const metrics_label& label) {
+void check(const label_pair& label) {
   constexpr std::array<std::string_view, 5> used{"device", "port", "kind", "counter", "backend"};
   const auto is_letter = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
@@ -37,12 +39,12 @@ class exposition {
     (((((text_ += "# HELP cordma_") += name) += ' ') += help) += "\n# TYPE cordma_") += name;
     ((text_ += ' ') += type) += '\n';
   }
-  void sample(const labelled_metrics& of, std::uint64_t value, const metrics_label& first = {},
-              const metrics_label& second = {}) {
+  void sample(const labelled_metrics& of, std::uint64_t value, const label_pair& first = {},
+              const label_pair& second = {}) {
     (text_ += "cordma_") += name_;
     text_ += '{';
     label({"device", of.values.device.view()});
-    for (const metrics_label& one : {first, second, of.label}) {
+    for (const label_pair& one : {first, second, of.label}) {
       if (one.name.empty()) continue;
       text_ += ',';
       label(one);
@@ -72,7 +74,7 @@ class exposition {
   std::string take() && { return std::move(text_); }
 
  private:
-  void label(const metrics_label& of) {
+  void label(const label_pair& of) {
     (text_ += of.name) += "=\"";
     for (const char c : of.value) {
       switch (c) {
@@ -181,7 +183,7 @@ std::string to_prometheus(std::span<const labelled_metrics> all) {
   return std::move(to).take();
 }
 
-std::string to_prometheus(const metrics& one, metrics_label label) {
+std::string to_prometheus(const metrics& one, labelled_metrics::further_label label) {
   const labelled_metrics alone{one, label};
   return to_prometheus({&alone, 1});
 }

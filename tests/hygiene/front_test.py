@@ -37,9 +37,8 @@ template <> struct std::hash<int> {};
 """
 NAMES = ["alias", "holder", "kind", "limit", "line", "make", "more", "other", "plain", "verbs::pd"]
 
-# Who may connect, and each way in, took some of both.
 HEADERS_MAX = 60
-NAMES_MAX = 187
+NAMES_MAX = 180
 # The headers that a file with one awaited WRITE reads.
 WRITE_READS_MAX = 35
 WRITE = """#include <cordma/connection/connection.hpp>

@@ -9,7 +9,7 @@
 
 using namespace cordma;
 using rpc::method;
-using rpc::method_id;
+using rpc::detail::method_id;
 
 namespace {
 

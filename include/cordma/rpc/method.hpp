@@ -10,6 +10,8 @@
 
 namespace cordma::rpc {
 
+namespace detail {
+
 /// The name of a method, as a template argument: "store.get".
 template <std::size_t Size>
 struct method_name {
@@ -29,6 +31,8 @@ constexpr std::uint64_t method_id(std::string_view name) noexcept {
   return hash;
 }
 
+}  // namespace detail
+
 /// A method: its name, its request and its reply. Both sides declare it alike:
 ///
 ///     struct get : cordma::rpc::method<"store.get", key, std::string> {};
@@ -38,7 +42,7 @@ constexpr std::uint64_t method_id(std::string_view name) noexcept {
 ///
 /// The name identifies the method: give a method with another request or reply another name. Two
 /// names can have one id: `server::handle` refuses the second.
-template <method_name Name, class Request = nothing, class Reply = nothing>
+template <detail::method_name Name, class Request = nothing, class Reply = nothing>
 struct method {
   static_assert(!Name.view().empty(), "a method has a name");
   static_assert(detail::check_encodable<Request>() && detail::check_encodable<Reply>());
@@ -46,7 +50,7 @@ struct method {
   using request = Request;
   using reply = Reply;
   static constexpr std::string_view name = Name.view();
-  static constexpr std::uint64_t id = method_id(name);
+  static constexpr std::uint64_t id = detail::method_id(name);
   static constexpr bool is_idempotent = false;
 };
 

@@ -28,14 +28,16 @@ struct metrics {
   verbs::rnr_counters rnr;
 };
 
-/// A further label of all samples, for example to tell the runtimes of a group apart.
-struct metrics_label {
-  std::string_view name;   ///< Letters, digits and `_`; empty: no label.
-  std::string_view value;  ///< Any text.
-};
+/// The metrics of one runtime among several.
 struct labelled_metrics {
+  /// A further label of all samples, for example to tell the runtimes of a group apart.
+  struct further_label {
+    std::string_view name;   ///< Letters, digits and `_`; empty: no label.
+    std::string_view value;  ///< Any text.
+  };
+
   metrics values;
-  metrics_label label{};
+  further_label label{};
 };
 
 /// Formats the metrics of one runtime, or of several with different labels, in Prometheus' text
@@ -44,6 +46,7 @@ struct labelled_metrics {
 ///   digit or with `__`), or that is used here: `device`, `port`, `kind`, `counter`, `backend`.
 /// \thread any. \cost  about 12 KiB of text for each.
 CORDMA_EXPORT std::string to_prometheus(std::span<const labelled_metrics> all);
-CORDMA_EXPORT std::string to_prometheus(const metrics& one, metrics_label label = {});
+CORDMA_EXPORT std::string to_prometheus(const metrics& one,
+                                        labelled_metrics::further_label label = {});
 
 }  // namespace cordma
