@@ -114,39 +114,6 @@ int connect_outcome(int fd) noexcept {
 
 }  // namespace
 
-namespace detail {
-
-bool byte_op::attempt(fd_operation& self) noexcept {
-  auto& op = static_cast<byte_op&>(self);
-  while (op.done_ < op.bytes_.size()) {
-    const auto rest = op.bytes_.subspan(op.done_);
-    const ssize_t n = op.kind_ == kind::write_all
-                          ? ::send(op.fd(), rest.data(), rest.size(), MSG_DONTWAIT | MSG_NOSIGNAL)
-                          : ::recv(op.fd(), rest.data(), rest.size(), MSG_DONTWAIT);
-    if (n < 0) {
-      if (errno == EINTR) continue;
-      if (would_block(errno)) return false;
-      op.errno_ = errno;
-      return true;
-    }
-    op.done_ += std::size_t(n);
-    if (op.kind_ == kind::read_some) return true;
-    if (n == 0 && op.kind_ == kind::read_exactly) return op.ended_ = true;
-  }
-  return true;
-}
-
-result<std::size_t> byte_op::take_result() const noexcept {
-  if (was_stopped()) return cancelled_result;
-  if (!failed()) return done_;
-  const char* const call = kind_ == kind::write_all ? "send" : "recv";
-  const auto text = detail_text("after %zu of %zu bytes", done_, bytes_.size());
-  if (errno_ != 0) return errno_failure(errno_, call, name_of(fd()), text);
-  return failure{.code = errc::disconnected, .call = call, .object = name_of(fd()), .detail = text};
-}
-
-}  // namespace detail
-
 stream_socket::stream_socket(cordma::executor& executor, unique_fd socket)
     : executor_{&executor}, fd_{std::move(socket)} {
   const int flags = ::fcntl(fd_.get(), F_GETFL);

@@ -5,7 +5,10 @@
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
 
+#include <random>
+
 using namespace cordma;
+using namespace std::chrono_literals;
 using test::channel_pair;
 using test::numbered;
 
@@ -44,10 +47,24 @@ TEST_CASE("the end of a channel is a read of no bytes, and an error where bytes 
 
 TEST_CASE("a read that is stopped loses no byte", "[io]") {
   channel_pair p;
-  std::array<std::byte, 1> byte{};
-  const auto late = p.executor.run(
-      as_result(with_timeout(read_some(*p.right, byte), std::chrono::nanoseconds{1})));
-  CHECK(late.has_failure());
-  p.executor.run(write_all(*p.left, numbered(1)));
-  CHECK(p.executor.run(read_some(*p.right, byte)) == 1);
+  const std::vector<std::byte> sent = numbered(20'000);
+  const auto write = [](byte_channel& s, std::span<const std::byte> b) -> task<> {
+    for (std::size_t at = 0; at < b.size(); at += 10) {
+      co_await write_all(s, b.subspan(at, 10));
+      if (at % 100 == 0) co_await s.executor().sleep_for(10us);
+    }
+  };
+  std::vector<std::byte> received;
+  const auto read = [&received](byte_channel& s, std::size_t total) -> task<> {
+    std::mt19937 random{7};
+    std::array<std::byte, 16> into;
+    while (received.size() < total) {
+      const auto outcome = co_await as_result(
+          with_timeout(read_some(s, into), std::chrono::microseconds{random() % 20}));
+      if (outcome.has_value())
+        received.insert(received.end(), into.begin(), into.begin() + long(*outcome));
+    }
+  };
+  p.executor.run(when_all(write(*p.left, sent), read(*p.right, sent.size())));
+  CHECK(received == sent);
 }

@@ -7,44 +7,14 @@
 #include <cordma/detail/io/fd_watch.hpp>
 #include <cordma/io/socket_address.hpp>
 
-#include <span>
+#include <utility>
 
 namespace cordma {
 
-class stream_socket;
-
-namespace detail {
-
-/// Reads or writes bytes of a stream socket; gives how many.
-class CORDMA_EXPORT [[nodiscard]] byte_op : public operation_base<byte_op>, public fd_operation {
- public:
-  using value_type = std::size_t;
-  [[nodiscard]] bool failed() const noexcept { return was_stopped() || errno_ != 0 || ended_; }
-  result<std::size_t> take_result() const noexcept;
-
- private:
-  friend class cordma::stream_socket;
-  enum class kind : unsigned char { read_some, read_exactly, write_all };
-  byte_op(cordma::executor& executor, int fd, kind what, std::span<std::byte> bytes) noexcept
-      : fd_operation{executor, fd,
-                     what == kind::write_all ? fd_events::writable : fd_events::readable, &attempt},
-        bytes_{bytes},
-        kind_{what} {}
-  static bool attempt(fd_operation& self) noexcept;
-
-  std::span<std::byte> bytes_;
-  std::size_t done_ = 0;
-  int errno_ = 0;
-  kind kind_;
-  bool ended_ = false;  // The stream ended before all bytes had come.
-};
-
-}  // namespace detail
-
 /// A connected stream socket: TCP's or a Unix one. Move-only; destroying it closes it. Its
 /// operations refer to the socket, not to this object; the socket must stay open while they wait.
-/// Any of them can be stopped, limited by `with_timeout`, or abandoned at any time. One may read
-/// and one may write at a time.
+/// Any of them can be stopped, limited by `with_timeout`, or abandoned at any time. Bytes go
+/// through a `stream_channel`, which owns the socket.
 ///
 /// Small TCP messages are sent at once (TCP_NODELAY), and a write to a closed peer is an error,
 /// never SIGPIPE. \thread the executor's.
@@ -56,24 +26,6 @@ class CORDMA_EXPORT stream_socket {
   /// \errors ECONNREFUSED, ETIMEDOUT (after the kernel's minutes: use `with_timeout`), …
   static task<stream_socket> connect(cordma::executor& executor, socket_address peer);
 
-  /// Reads at least one byte; gives 0 when the peer has sent its last. A stop loses nothing: unread
-  /// bytes are there for the next call.
-  [[nodiscard]] detail::byte_op read_some(std::span<std::byte> into) noexcept {
-    return {*executor_, fd_.get(), detail::byte_op::kind::read_some, into};
-  }
-  /// Fills `into`. An operation that is stopped or timed out in its middle has read some bytes,
-  /// which leaves the stream unusable. \errors `errc::disconnected`: the stream ended before.
-  [[nodiscard]] detail::byte_op read_exactly(std::span<std::byte> into) noexcept {
-    return {*executor_, fd_.get(), detail::byte_op::kind::read_exactly, into};
-  }
-  /// Gives all bytes to the kernel. An operation stopped in its middle has written some.
-  [[nodiscard]] detail::byte_op write_all(std::span<const std::byte> from) noexcept {
-    // The operation serves both directions; writing only reads from the bytes.
-    return {*executor_,
-            fd_.get(),
-            detail::byte_op::kind::write_all,
-            {const_cast<std::byte*>(from.data()), from.size()}};
-  }
   /// Waits until the peer's FIN or RST has arrived, even with unread bytes before it. The peer's
   /// process is gone, or has closed.
   [[nodiscard]] readiness_op hang_up() noexcept { return cordma::hang_up(*executor_, fd_.get()); }
