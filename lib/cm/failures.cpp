@@ -57,33 +57,26 @@ fixed_text<240> text(const socket_address& address, const char* what) noexcept {
   }
 }
 
-failure refusal(int reason, const char* call, const socket_address& address) noexcept {
+/// Returns what a reason says to people; empty for one that programs rarely meet.
+const char* meaning_of(int reason) noexcept {
   switch (reason) {
-    case invalid_service_id: return call_failure(ECONNREFUSED, call, address);
-    case consumer_defined:
-      return {.code = errc::refused,
-              .call = call,
-              .detail = text(address, "the program there refused the connection")};
-    case no_resources:
-      return {.code = errc::refused,
-              .call = call,
-              .detail = text(address, "the host there has no room for the connection now")};
-    case timed_out:
-      return {.code = errc::refused,
-              .call = call,
-              .detail = text(address, "the peer has given up waiting for an answer")};
+    case no_resources: return "the host there has no room for the connection now";
+    case timed_out: return "the peer has given up waiting for an answer";
     case stale_connection:
-      return {.code = errc::refused,
-              .call = call,
-              .detail = text(address,
-                             "the host there still knows a connection of this queue pair; "
-                             "make a new one")};
-    default: {
-      char number[48];
-      std::snprintf(number, sizeof number, "reason %d (IBTA 12.6.7.2)", reason);
-      return {.code = errc::refused, .call = call, .detail = text(address, number)};
-    }
+      return "the host there still knows a connection of this queue pair; make a new one";
+    case consumer_defined: return "the program there refused the connection";
+    default: return "";
   }
+}
+
+failure refusal(int reason, const char* call, const socket_address& address) noexcept {
+  if (reason == invalid_service_id) return call_failure(ECONNREFUSED, call, address);
+  char number[48];
+  std::snprintf(number, sizeof number, "reason %d (IBTA 12.6.7.2)", reason);
+  const char* const meaning = meaning_of(reason);
+  return {.code = errc::refused,
+          .call = call,
+          .detail = text(address, *meaning != '\0' ? meaning : number)};
 }
 
 }  // namespace

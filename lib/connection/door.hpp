@@ -14,8 +14,7 @@ namespace cordma::detail {
 class arrival {
  public:
   arrival() = default;
-  arrival(const arrival&) = delete;
-  arrival& operator=(const arrival&) = delete;
+  arrival(arrival&&) = delete;
   virtual ~arrival() = default;
 
   [[nodiscard]] virtual client_host host() const noexcept = 0;
@@ -29,8 +28,7 @@ class arrival {
 class door {
  public:
   door() = default;
-  door(const door&) = delete;
-  door& operator=(const door&) = delete;
+  door(door&&) = delete;
   virtual ~door() = default;
 
   /// \errors an errno when the client cannot be taken now; it may be taken later. errc::closed.
