@@ -84,6 +84,7 @@ class survivor {
     while (!living_.empty()) kill(0);
     mine_.close_all();
     serve_next();
+    see_all();
     settled(&before);
     const cm_party::tally& all = mine_.counts();
     std::printf(
@@ -96,8 +97,6 @@ class survivor {
         static_cast<unsigned long long>(all.refused_calls),
         static_cast<unsigned long long>(all.messages),
         static_cast<unsigned long long>(all.migrated));
-    rig::check(all.messages != 0 && all.disconnected != 0 && all.rejected != 0 ? 0 : ENODATA,
-               "connections that were of use");
   }
 
  private:
@@ -188,6 +187,17 @@ class survivor {
     const cm_party::number next = living_.back().is.number;
     await("a connection after all deaths", [&] { return mine_.established_with(next) != 0; });
     kill(0);
+    mine_.close_all();
+  }
+
+  /// Few deaths need not show each way in which a connection goes: the survivor makes the rest.
+  void see_all() {
+    await("messages, a rejection and a disconnection", [this] {
+      if (mine_.connections() == 0) mine_.connect(mine_.port(), survivor_number);
+      mine_.act();
+      const cm_party::tally& all = mine_.counts();
+      return all.messages != 0 && all.rejected != 0 && all.disconnected != 0;
+    });
     mine_.close_all();
   }
 

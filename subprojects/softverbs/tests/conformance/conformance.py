@@ -194,6 +194,15 @@ class Device:
         """What says whether the program's server is ready."""
         return (READY_IN_KERNEL if self.is_kernels() else READY)[program.ready_by]
 
+    def joined(self, program):
+        """A kernel sends a multicast to its own host only if somebody has joined the IP group."""
+        if not (program.in_group and self.is_kernels()):
+            return contextlib.nullcontext()
+        member = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        member.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP,
+                          socket.inet_aton(programs.GROUP) + socket.inet_aton(self.host.address))
+        return member
+
     def gid(self, environment, host=hosts.HERE):
         """The index and the address of the first RoCEv2 GID of the host that has an IPv4 address."""
         said = subprocess.run([*host.command, "ibv_devinfo", "-v", "-d", self.name],
@@ -234,7 +243,7 @@ def run_single(device, program, deadline):
 def run_pair(device, program, deadline, near, far):
     """The server runs on the far host, the client on the near one."""
     port = program.port or free_port()
-    with tempfile.TemporaryDirectory() as folder, \
+    with tempfile.TemporaryDirectory() as folder, device.joined(program), \
             device.start(program, program.arguments, far, port=port, server=far.address) as server:
         source, copy = (pathlib.Path(folder, name) for name in ("source", "copy"))
         source.write_bytes(os.urandom(COPIED_BYTES) if program.copies else b"")

@@ -39,6 +39,7 @@ class Program:
     needs_cm: bool = False  # The program needs rdma_cm.
     by_cm: bool = False  # The server listens by rdma_cm alone, on `{port}`.
     ready_by: str = "tcp"  # How a server shows that it is ready: conformance.READY has the ways.
+    in_group: bool = False  # It sends to GROUP, which it does not join by IP.
     copies: bool = False  # The client copies `{source}` to the server's `{copy}`.
     port: int = None  # The port, if the server always has the same one.
     server_stays: bool = False  # The server is ended when the client has ended.
@@ -73,7 +74,7 @@ def pingpong(kind, *options, size=4096, iterations=ITERATIONS, by_lid=False, on_
 
 
 def perftest(test, *options, sizes=None, iterations=None, qps=1, by_lid=False, cm=None,
-             on_hosts=False):
+             on_hosts=False, in_group=False):
     """perftest's: a line of figures for each size, not all of them zero. Its standard deviation can
     be -nan on any device: it takes the root of a rounding error."""
     address, more = by_gid_or_lid("-x", by_lid, cm)
@@ -92,7 +93,8 @@ def perftest(test, *options, sizes=None, iterations=None, qps=1, by_lid=False, c
     return Program(
         [f"ib_{test}", "-d", "{device}", *address, "-F", "-n", str(iterations), *size_options,
          *options, "-p", "{port}"],
-        rows, [r"(?i)\berror\b", r"Problems", r"(?i)couldn't|failed"], hosts=on_hosts, **more)
+        rows, [r"(?i)\berror\b", r"Problems", r"(?i)couldn't|failed"], hosts=on_hosts,
+        in_group=in_group, **more)
 
 
 def qperf(*tests, by_cm=False):
@@ -241,7 +243,7 @@ TABLE = {
     "atomic_bw_fetch_add": perftest("atomic_bw", "-A", "FETCH_AND_ADD"),
     "send_lat_multicast": perftest("send_lat", "-c", "UD", "-g", on_hosts=True),
     "send_bw_multicast": perftest("send_bw", "-c", "UD", "-g", "-M", IPV4_MGID, sizes=[1024],
-                                  iterations=100),
+                                  iterations=100, in_group=True),
     "rc_pingpong_lid": pingpong("rc", by_lid=True, on_hosts=True),
     "uc_pingpong_lid": pingpong("uc", by_lid=True),
     "ud_pingpong_lid": pingpong("ud", size=1024, by_lid=True, on_hosts=True),
