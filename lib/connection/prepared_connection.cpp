@@ -37,6 +37,13 @@ agent_protocol::payload proof_of(const handshake::nonce& speaker, const handshak
   return both;
 }
 
+/// modify_qp(2) would look for another host's GID while the executor waits.
+task<> find_way(detail::connection_state& mine, const handshake::hello& theirs) {
+  const bool is_elsewhere =
+      theirs.layer == handshake::link_layer::ethernet && !mine.has_own_gid(theirs.gid);
+  if (is_elsewhere) co_await mine.resolve(theirs.gid);
+}
+
 connection_options without_agent(connection_options options) noexcept {
   options.agent.enabled = false;
   return options;
@@ -83,11 +90,14 @@ struct prepared_state {
   void make(std::unique_ptr<connection_state>& into, const connection_options& with) {
     into = std::make_unique<connection_state>(resources, with, socket_address{}, socket_address{});
   }
+  void check_unused(const char* call) const {
+    if (!is_used) return;
+    throw_failure(errc::refused, call,
+                  "this prepared connection was used already; prepare another");
+  }
   void use() {
-    if (std::exchange(is_used, true)) {
-      throw_failure(errc::refused, "connect",
-                    "this prepared connection was used already; prepare another");
-    }
+    check_unused("connect");
+    is_used = true;
     if (resources.executor.now() >= expires) {
       throw_failure(errc::timed_out, "connect",
                     "it was prepared more than 60 s ago; prepare another");
@@ -107,6 +117,7 @@ prepared_connection& prepared_connection::operator=(prepared_connection&&) noexc
 prepared_connection::~prepared_connection() = default;
 
 std::string prepared_connection::info() const {
+  state_->check_unused("info");
   return detail::info_text(state_->of_cordma().local_hello);
 }
 
@@ -126,6 +137,7 @@ task<connection> detail::prepared_state::connect(std::string theirs) {
     detail::throw_failure(errc::refused, "connect",
                           "the peer's information was used already; ask for another");
   }
+  co_await find_way(*mine, hello);
   mine->agree(hello, handshake::side::equal, proof_of(hello.nonce, ours), patient_timeout(options));
   if (!mine->agent) {
     detail::throw_failure(errc::incompatible_peer, "connect",
@@ -157,6 +169,7 @@ task<connection> detail::prepared_state::connect(std::string theirs) {
 }
 
 queue_pair_info prepared_connection::plain_info() const {
+  state_->check_unused("plain_info");
   const handshake::hello& hello = state_->of_any().local_hello;
   return {.qpn = hello.qpn,
           .psn = hello.psn,
@@ -187,6 +200,7 @@ task<connection> detail::prepared_state::connect_plain(queue_pair_info theirs) {
   hello.pkey |= handshake::pkey_full;  // The caller knows that the peer is of this partition.
   hello.library = "";
   static_cast<void>(handshake::decode(handshake::encode(hello)));  // Checks each field.
+  co_await find_way(*mine, hello);
   mine->agree(hello, handshake::side::equal);
   mine->watch_over(std::make_unique<detail::cm_link>(*mine, nullptr));
   co_return connection{std::move(mine)};

@@ -81,8 +81,10 @@ TEST_CASE("a peer that is dropped is found out by the heartbeat", "[connection][
 TEST_CASE("each side of information is good once", "[connection][device][N2]") {
   carried_pair p;
   const std::string before = test::holdings();
-  CHECK_THAT(failure_of(p.rt, p.one.connect(p.other.info())).to_string(),
+  CHECK_THAT(failure_of(p.rt, p.one.connect("")).to_string(),
              Catch::Contains("this prepared connection was used already"));
+  CHECK_THROWS_WITH(p.one.info(), Catch::Contains("prepare another"));
+  CHECK_THROWS_WITH(p.one.plain_info(), Catch::Contains("prepare another"));
   prepared_connection third = p.rt.prepare_connection();
   prepared_connection fourth = p.rt.prepare_connection();
   const std::string theirs = fourth.info();
@@ -106,6 +108,26 @@ TEST_CASE("information of this side itself, or damaged, is refused", "[connectio
   CHECK(failure_of(rt, mine.connect("hello")).code == make_error_code(errc::bad_handshake));
 }
 
+TEST_CASE("in manual mode a program that polls meanwhile gets a connection by information",
+          "[connection][device]") {
+  runtime rt{test::on_test_device({.cq = {.mode = completion_mode::manual}})};
+  prepared_connection one = rt.prepare_connection();
+  prepared_connection other = rt.prepare_connection();
+  bool is_connected = false;
+  const auto connect = [&]() -> task<> {
+    auto [a, b] = co_await when_all(one.connect(other.info()), other.connect(one.info()));
+    is_connected = a.is_open() && b.is_open();
+  };
+  const auto poll = [&]() -> task<> {
+    while (!is_connected) {
+      rt.poll();
+      co_await rt.executor().sleep_for({});
+    }
+  };
+  rt.run(when_all(connect(), poll()));
+  CHECK(is_connected);
+}
+
 TEST_CASE("information is good for 60 s", "[connection][device]") {
   manual_clock clock;
   runtime rt{test::on_test_device(test::by_hand(clock))};
@@ -126,12 +148,13 @@ TEST_CASE("a peer that connects by other information, or not at all, is not wait
   prepared_connection mine = rt.prepare_connection(options);
   prepared_connection silent = rt.prepare_connection(options);
   prepared_connection elsewhere = rt.prepare_connection(options);
+  const std::string given_up = mine.info();
   const failure why = failure_of(rt, mine.connect(silent.info()));
   CHECK(why.code == make_error_code(errc::timed_out));
   CHECK_THAT(why.to_string(),
              Catch::Contains("does it connect by this side's present information"));
   // Nobody hears this one: the other side has given up.
-  CHECK(failure_of(rt, elsewhere.connect(mine.info())).code != std::error_code{});
+  CHECK(failure_of(rt, elsewhere.connect(given_up)).code != std::error_code{});
 }
 
 TEST_CASE("what the text cannot say is refused when it is prepared", "[connection][device]") {

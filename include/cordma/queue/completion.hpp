@@ -12,7 +12,9 @@ enum class completion_mode {
   event,     ///< Sleep until the completion channel raises an event. No CPU when idle.
   busy,      ///< Poll in every event-loop iteration, never sleep. Lowest latency, a whole core.
   adaptive,  ///< Poll for at most `spin_max`, while that mostly saves a sleep; then sleep.
-  manual,    ///< Poll only when `poll()` is called.
+  /// Poll only when `poll()` is called. Connecting by rdma_cm, by information of the program's own,
+  /// or with credentials takes messages: some task polls meanwhile.
+  manual,
 };
 
 struct completion_queue_options {
