@@ -203,14 +203,16 @@ bool connection_state::has_own_gid(const ibv_gid& gid) const {
       table, [&](const verbs::gid_entry& own) { return verbs::same_gid(own.gid, gid); });
 }
 
-void connection_state::limit_lending(const lending_policy& policy) noexcept {
+void connection_state::limit_lending(const lending_policy& policy) {
   if (!agent) return;
-  lending_policy& ours = agent->context.options.lending;
-  const lending_policy before = ours;
-  ours = policy;
-  ours.isolation_min = before.isolation_min;
-  ours.isolation_max = before.isolation_max;
-  ours.zero_based = before.zero_based;
+  const lending_policy& before = agent->context.options.lending;
+  agent_options changed = agent->context.options;
+  changed.lending = policy;
+  changed.lending.isolation_min = before.isolation_min;
+  changed.lending.isolation_max = before.isolation_max;
+  changed.lending.zero_based = before.zero_based;
+  check(changed);
+  agent->context.options = changed;
 }
 
 void connection_state::connect_control(verbs::rtr_attributes rtr, verbs::rts_attributes rts) {

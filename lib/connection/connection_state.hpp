@@ -58,7 +58,8 @@ class connection_state final : private timer, private byte_channel::listener {
   /// \errors the verbs'.
   void connect_plain(verbs::rtr_attributes rtr, verbs::rts_attributes rts);
   /// Lets the agent lend what `policy` says, but for what is fixed already: the isolation.
-  void limit_lending(const lending_policy& policy) noexcept;
+  /// \errors as `check` of the agent's options.
+  void limit_lending(const lending_policy& policy);
   /// Starts to watch the channel, the heartbeat and the queue pair, when both sides have accepted.
   void watch_over(std::unique_ptr<byte_channel> channel);
 

@@ -54,7 +54,7 @@ class CORDMA_EXPORT connection_request {
   /// side's `connection_options::private_data`.
   std::array<std::byte, 64> reply{};
   /// What this connection's agent may lend. Initially that of the options, which decide alone on
-  /// `isolation_min`, `isolation_max` and `zero_based`.
+  /// `isolation_min`, `isolation_max` and `zero_based`. A value out of range refuses the client.
   lending_policy lending{};
 
  private:
