@@ -62,8 +62,8 @@ class CORDMA_EXPORT connection_request {
 };
 
 /// Decides on each client whose hello has come, and may change what the client gets. A function
-/// that throws refuses the client, with the text of the exception. \thread the one that makes the
-/// connection.
+/// that throws, whatever it is, refuses the client, with the text of a std::exception. \thread the
+/// one that makes the connection.
 using admission = callback<void(connection_request& request)>;
 
 struct listener_options {
