@@ -129,7 +129,9 @@ class connection_state final : private timer, private byte_channel::listener {
   std::optional<request_op<write_request<1>>> beat_;
   std::optional<time_point> late_acks_until_;
   std::optional<verbs::rtr_attributes> path_;  ///< What rdma_cm has found.
-  bool is_end_told_ = false;
+
+  bool is_end_told_ = false;      ///< By `has_told_end`.
+  bool is_goodbye_said_ = false;  ///< By `close`, which may have been stopped after that.
   unsigned missed_ = 0;
   std::uint32_t posted_before_ = 0;  // Requests posted until the last tick.
 };
