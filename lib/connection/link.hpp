@@ -31,7 +31,8 @@ class link {
   identity peer_identity;
 
   [[nodiscard]] byte_channel& channel() const noexcept { return *channel_; }
-  /// Lets TLS run over the channel, if `used` is not null. The peer must do the same.
+  /// Lets TLS run over the channel, if `used` is not null. The peer must do the same. A client that
+  /// does not take the server refuses it in the clear.
   /// \errors errc::not_authenticated, errc::incompatible_peer, …; what a refusal of the peer says.
   task<> secure(const credentials* used, tls_role role);
   [[nodiscard]] const tls_channel* tls() const noexcept { return tls_; }
