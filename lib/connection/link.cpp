@@ -60,7 +60,9 @@ byte_channel& link::refusal_channel() const noexcept {
 }
 
 failure link::for_peer(const failure& why) const noexcept {
-  if (!is_authenticating_ || why.code == errc::timed_out) return why;
+  // Neither its own slowness nor a limit says anything of a key or certificate.
+  const bool is_harmless = why.code == errc::timed_out || why.code == errc::refused;
+  if (!is_authenticating_ || is_harmless) return why;
   return {.code = errc::not_authenticated, .call = why.call};
 }
 

@@ -1,13 +1,17 @@
 #include "../../lib/connection/link.hpp"
 
 #include "connection/bootstrap.hpp"
+#include "connection/handshake_set.hpp"
 #include "security/certificates.hpp"
 #include "security/tls_pair.hpp"
 #include "security/values.hpp"
 
 #include <cordma/coro/when_all.hpp>
+#include <cordma/coro/with_timeout.hpp>
 
 #include <catch2/catch.hpp>
+
+#include <chrono>
 
 // What the sides of a handshake tell each other when one does not take the other.
 
@@ -53,4 +57,19 @@ TEST_CASE("a client that does not take a certificate tells the server that, and 
   CHECK(of_server.failure().code == make_error_code(errc::not_authenticated));
   CHECK_THAT(of_server.failure().to_string(),
              Contains("the peer says: your key or certificate does not fit"));
+}
+
+TEST_CASE("a client that is dropped before it is known is told of the limit, and of no proof",
+          "[security]") {
+  const credentials key = blue();
+  linked sides;
+  const auto waited = sides.executor.run(as_result(
+      with_timeout(sides.server.secure(&key, tls_role::server), std::chrono::milliseconds{1})));
+  REQUIRE(waited.has_failure());  // The client is silent: nobody is known.
+  const failure told = sides.server.for_peer(detail::dropped_at("handshakes_max", 64));
+  CHECK(told.code == make_error_code(errc::refused));
+  CHECK_THAT(told.to_string(), Contains("handshakes_max is 64"));
+  const failure broken{.code = errc::bad_handshake, .call = "TLS", .detail = "this is no TLS"};
+  CHECK(sides.server.for_peer(broken).code == make_error_code(errc::not_authenticated));
+  CHECK(sides.server.for_peer(broken).detail.empty());
 }
