@@ -271,10 +271,10 @@ void connection_state::agree(const handshake::hello& remote, handshake::side our
                expected);  // The peer may send frames before this side is done.
 }
 
-void connection_state::watch_over(std::unique_ptr<byte_channel> channel) {
-  channel_ = std::move(channel);
+void connection_state::watch_over(std::unique_ptr<byte_channel>&& channel) {
   // The kernel's probes find a dead host where no heartbeat can be sent.
-  channel_->keep_alive(options_.heartbeat.interval, options_.heartbeat.misses);
+  channel->keep_alive(options_.heartbeat.interval, options_.heartbeat.misses);
+  channel_ = std::move(channel);
   failure_watch_.emplace(*this, qp, &on_failure);
   if (agent) agent_watch_.emplace(*this, agent->control(), &on_agent_failure);
   if (options_.heartbeat.enabled && can_beat() && !qp.has_failed()) {

@@ -61,7 +61,8 @@ class connection_state final : private timer, private byte_channel::listener {
   /// \errors as `check` of the agent's options.
   void limit_lending(const lending_policy& policy);
   /// Starts to watch the channel, the heartbeat and the queue pair, when both sides have accepted.
-  void watch_over(std::unique_ptr<byte_channel> channel);
+  /// \errors those of `byte_channel::keep_alive`: the channel is the caller's still.
+  void watch_over(std::unique_ptr<byte_channel>&& channel);
 
   /// Ends what waits, and tells the peer.
   void abort(errc code, const char* call) noexcept;

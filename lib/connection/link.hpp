@@ -47,8 +47,9 @@ class link {
   [[nodiscard]] byte_channel& refusal_channel() const noexcept;
   /// Returns the failure that the peer is told when the handshake ends with `why`.
   [[nodiscard]] failure for_peer(const failure& why) const noexcept;
-  /// Gives the channel to the connection, when both have accepted.
-  [[nodiscard]] std::unique_ptr<byte_channel> take_channel() noexcept {
+  /// Lets the connection take the channel, when both have accepted. Until it does, a refusal goes
+  /// there.
+  [[nodiscard]] std::unique_ptr<byte_channel>&& take_channel() noexcept {
     return std::move(channel_);
   }
 
