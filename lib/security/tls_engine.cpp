@@ -150,7 +150,8 @@ void tls_engine::name_peer(const std::string& host) {
   if (X509_VERIFY_PARAM_set1_ip_asc(param, name.c_str()) != 1) {
     SSL_set_hostflags(ssl_.get(),
                       X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
-    if (X509_VERIFY_PARAM_set1_host(param, name.data(), name.size()) != 1) {
+    // OpenSSL takes ".example" for each name below it.
+    if (name.front() == '.' || X509_VERIFY_PARAM_set1_host(param, name.data(), name.size()) != 1) {
       ERR_clear_error();
       detail::throw_errno(EINVAL, handshake_call,
                           detail::detail_text("'%s' is no name that a certificate can have",
