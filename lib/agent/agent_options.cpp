@@ -24,7 +24,7 @@ void check(const agent_options& o) {
     check_timeout("agent_options", name, value);
   };
   const lending_policy& p = o.lending;
-  check_range("lending.leases_max", p.leases_max, 1, 1 << 20);
+  check_range("lending.leases_max", p.leases_max, 1, lender::leases_limit);
   check_length("lending.lease_max", p.lease_max);
   check_length("lending.grace", p.grace);
   check_length("lending.revoke_timeout", p.revoke_timeout);

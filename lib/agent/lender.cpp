@@ -35,10 +35,7 @@ agent_protocol::frame terms_of(const grant& g, kind k) noexcept {
 }  // namespace
 
 lender::lender(agent_context& context)
-    : context_{context},
-      memory_{context},
-      ids_{context.options.lending.leases_max},
-      arrival_{context.executor} {}
+    : context_{context}, memory_{context}, ids_{leases_limit}, arrival_{context.executor} {}
 
 lender::~lender() {
   fail({.code = errc::closed, .call = "close"});
@@ -57,7 +54,7 @@ grant& lender::make(std::size_t bytes, std::size_t cost, grant_origin origin) {
                                        : new grant{*this, &on_timer, context_.executor}};
   made->origin = origin;
   // Frames name grants by their number; none names an inline grant.
-  if (!is_inline && ids_.size() == context_.options.lending.leases_max)
+  if (!is_inline && ids_.size() >= context_.options.lending.leases_max)
     refuse_to_lend(errc::limit_exceeded, "as many as lending_policy::leases_max are open");
   memory_.reserve(cost);
   try {

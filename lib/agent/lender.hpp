@@ -20,6 +20,9 @@ class lender {
  public:
   using grant = detail::grant;
 
+  /// `lending_policy::leases_max` is at most this. A program may change the policy of one peer.
+  static constexpr unsigned leases_limit = 1 << 20;
+
   explicit lender(agent_context& context);
   lender(const lender&) = delete;
   lender& operator=(const lender&) = delete;

@@ -83,6 +83,7 @@ connection_options::operator connection_changes() const noexcept {
   connection_changes all;
   each_field(*this, all, [](const auto& ours, auto& change) { change = ours; });
   if (port == 0) all.port.reset();
+  if (credentials == nullptr) all.credentials.reset();
   return all;
 }
 

@@ -203,14 +203,16 @@ bool connection_state::has_own_gid(const ibv_gid& gid) const {
       table, [&](const verbs::gid_entry& own) { return verbs::same_gid(own.gid, gid); });
 }
 
-void connection_state::limit_lending(const lending_policy& policy) noexcept {
+void connection_state::limit_lending(const lending_policy& policy) {
   if (!agent) return;
-  lending_policy& ours = agent->context.options.lending;
-  const lending_policy before = ours;
-  ours = policy;
-  ours.isolation_min = before.isolation_min;
-  ours.isolation_max = before.isolation_max;
-  ours.zero_based = before.zero_based;
+  const lending_policy& before = agent->context.options.lending;
+  agent_options changed = agent->context.options;
+  changed.lending = policy;
+  changed.lending.isolation_min = before.isolation_min;
+  changed.lending.isolation_max = before.isolation_max;
+  changed.lending.zero_based = before.zero_based;
+  check(changed);
+  agent->context.options = changed;
 }
 
 void connection_state::connect_control(verbs::rtr_attributes rtr, verbs::rts_attributes rts) {
@@ -269,10 +271,10 @@ void connection_state::agree(const handshake::hello& remote, handshake::side our
                expected);  // The peer may send frames before this side is done.
 }
 
-void connection_state::watch_over(std::unique_ptr<byte_channel> channel) {
-  channel_ = std::move(channel);
+void connection_state::watch_over(std::unique_ptr<byte_channel>&& channel) {
   // The kernel's probes find a dead host where no heartbeat can be sent.
-  channel_->keep_alive(options_.heartbeat.interval, options_.heartbeat.misses);
+  channel->keep_alive(options_.heartbeat.interval, options_.heartbeat.misses);
+  channel_ = std::move(channel);
   failure_watch_.emplace(*this, qp, &on_failure);
   if (agent) agent_watch_.emplace(*this, agent->control(), &on_agent_failure);
   if (options_.heartbeat.enabled && can_beat() && !qp.has_failed()) {
@@ -394,7 +396,9 @@ void connection_state::beat() noexcept {
   beat_.emplace(qp.post(cordma::write(const_local_mr_slice{}, remote_mr_slice{})));
 }
 
+/// Says it once: nothing may follow the end of the channel.
 void connection_state::say_goodbye() noexcept {
+  if (is_end_told_ || std::exchange(is_goodbye_said_, true)) return;
   try {
     // Nothing else was written since the handshake, so there is room.
     static_cast<void>(channel_->try_write({&goodbye, 1}));

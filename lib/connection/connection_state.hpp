@@ -58,9 +58,11 @@ class connection_state final : private timer, private byte_channel::listener {
   /// \errors the verbs'.
   void connect_plain(verbs::rtr_attributes rtr, verbs::rts_attributes rts);
   /// Lets the agent lend what `policy` says, but for what is fixed already: the isolation.
-  void limit_lending(const lending_policy& policy) noexcept;
+  /// \errors as `check` of the agent's options.
+  void limit_lending(const lending_policy& policy);
   /// Starts to watch the channel, the heartbeat and the queue pair, when both sides have accepted.
-  void watch_over(std::unique_ptr<byte_channel> channel);
+  /// \errors those of `byte_channel::keep_alive`: the channel is the caller's still.
+  void watch_over(std::unique_ptr<byte_channel>&& channel);
 
   /// Ends what waits, and tells the peer.
   void abort(errc code, const char* call) noexcept;
@@ -128,7 +130,9 @@ class connection_state final : private timer, private byte_channel::listener {
   std::optional<request_op<write_request<1>>> beat_;
   std::optional<time_point> late_acks_until_;
   std::optional<verbs::rtr_attributes> path_;  ///< What rdma_cm has found.
-  bool is_end_told_ = false;
+
+  bool is_end_told_ = false;      ///< By `has_told_end`.
+  bool is_goodbye_said_ = false;  ///< By `close`, which may have been stopped after that.
   unsigned missed_ = 0;
   std::uint32_t posted_before_ = 0;  // Requests posted until the last tick.
 };

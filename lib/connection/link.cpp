@@ -38,7 +38,14 @@ task<> link::secure(const credentials* used, tls_role role) {
   tls_ = tls.get();
   channel_ = std::move(tls);
   is_authenticating_ = true;
-  co_await heard(tls_->shake_hands(role, host_));
+  const result<void> known = co_await as_result(heard(tls_->shake_hands(role, host_)));
+  if (known.is_cancelled()) throw cancelled{};
+  if (known.has_failure()) {
+    // The caller of the other role refuses by itself, as it refuses all else.
+    const bool refuses = role == tls_role::client && tls_->clear() == nullptr;
+    if (refuses) co_await bootstrap::refuse(refusal_channel(), for_peer(known.failure()));
+    throw error{known.failure()};
+  }
   is_authenticating_ = false;
   peer_identity = tls_->peer();
 }
@@ -53,7 +60,9 @@ byte_channel& link::refusal_channel() const noexcept {
 }
 
 failure link::for_peer(const failure& why) const noexcept {
-  if (!is_authenticating_ || why.code == errc::timed_out) return why;
+  // Neither its own slowness nor a limit says anything of a key or certificate.
+  const bool is_harmless = why.code == errc::timed_out || why.code == errc::refused;
+  if (!is_authenticating_ || is_harmless) return why;
   return {.code = errc::not_authenticated, .call = why.call};
 }
 

@@ -31,7 +31,8 @@ class link {
   identity peer_identity;
 
   [[nodiscard]] byte_channel& channel() const noexcept { return *channel_; }
-  /// Lets TLS run over the channel, if `used` is not null. The peer must do the same.
+  /// Lets TLS run over the channel, if `used` is not null. The peer must do the same. A client that
+  /// does not take the server refuses it in the clear.
   /// \errors errc::not_authenticated, errc::incompatible_peer, …; what a refusal of the peer says.
   task<> secure(const credentials* used, tls_role role);
   [[nodiscard]] const tls_channel* tls() const noexcept { return tls_; }
@@ -46,8 +47,9 @@ class link {
   [[nodiscard]] byte_channel& refusal_channel() const noexcept;
   /// Returns the failure that the peer is told when the handshake ends with `why`.
   [[nodiscard]] failure for_peer(const failure& why) const noexcept;
-  /// Gives the channel to the connection, when both have accepted.
-  [[nodiscard]] std::unique_ptr<byte_channel> take_channel() noexcept {
+  /// Lets the connection take the channel, when both have accepted. Until it does, a refusal goes
+  /// there.
+  [[nodiscard]] std::unique_ptr<byte_channel>&& take_channel() noexcept {
     return std::move(channel_);
   }
 

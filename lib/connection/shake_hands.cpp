@@ -24,6 +24,8 @@ connection_request asked(const admission& admit, const connection_options& optio
     admit(request);
   } catch (const std::exception& e) {
     request.refuse(e.what());
+  } catch (...) {
+    request.refuse("the program's admission threw what is no std::exception");
   }
   if (!request.refusal().empty()) throw_failure(errc::refused, "accept", request.refusal());
   return request;

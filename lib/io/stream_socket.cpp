@@ -10,6 +10,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace cordma {
 namespace {
@@ -94,11 +96,34 @@ int bind_to(int fd, const socket_address& local) noexcept {
   return ::bind(fd, local.data(), local.size_bytes()) == 0 ? 0 : errno;
 }
 
+/// Returns the file of a Unix socket's address, without following a link; nothing if there is none.
+std::optional<struct stat> file_of(const socket_address& address) noexcept {
+  const char* const path = path_of(address);
+  struct stat file{};
+  if (path == nullptr || ::lstat(path, &file) != 0) return std::nullopt;
+  return file;
+}
+
 /// Returns true for the socket file of a process that has ended: nobody listens there.
 bool is_left_behind(const socket_address& address) {
-  if (path_of(address) == nullptr) return false;
+  const auto file = file_of(address);
+  if (!file || !S_ISSOCK(file->st_mode)) return false;  // Connecting to any file is refused.
   const unique_fd fd = make_socket(address);
   return ::connect(fd.get(), address.data(), address.size_bytes()) != 0 && errno == ECONNREFUSED;
+}
+
+/// Removes a Unix socket's file, unless what lies there now is another one's.
+void remove_file(const socket_address& local, std::uint64_t device, std::uint64_t inode) noexcept {
+  const auto file = file_of(local);
+  if (file && file->st_dev == device && file->st_ino == inode) ::unlink(path_of(local));
+}
+
+const char* way_out_of_bind(int errno_value, const socket_address& local) noexcept {
+  if (!local.is_unix() || errno_value != EADDRINUSE) return way_out_of_listen(errno_value);
+  const auto file = file_of(local);
+  return file && !S_ISSOCK(file->st_mode)
+             ? "a file that is no socket lies there; remove it, or take another path"
+             : "another process listens there; stop it, or take another path";
 }
 
 /// Returns the result of a background connect: 0, an errno, or EINPROGRESS.
@@ -179,13 +204,16 @@ stream_listener::stream_listener(cordma::executor& executor, const socket_addres
     outcome = bind_to(fd_.get(), local);
   }
   if (outcome != 0) {
-    const char* const way_out = local.is_unix() && outcome == EADDRINUSE
-                                    ? "another process listens there; stop it, or take another path"
-                                    : way_out_of_listen(outcome);
-    throw error{address_failure(outcome, "bind", local, way_out)};
+    throw error{address_failure(outcome, "bind", local, way_out_of_bind(outcome, local))};
+  }
+  if (const auto made = file_of(local)) {
+    file_device_ = made->st_dev;
+    file_inode_ = made->st_ino;
   }
   if (::listen(fd_.get(), backlog) != 0) {
-    throw error{address_failure(errno, "listen", local, way_out_of_listen(errno))};
+    const failure why = address_failure(errno, "listen", local, way_out_of_listen(errno));
+    remove_file(local, file_device_, file_inode_);
+    throw error{why};
   }
 }
 
@@ -194,7 +222,7 @@ void stream_listener::close() noexcept {
   // A descriptor that a child process inherited, or a poll in the kernel, keeps the socket open.
   // After the shutdown the socket listens no longer all the same.
   ::shutdown(fd_.get(), SHUT_RD);
-  if (const char* const path = path_of(local_address()); path != nullptr) ::unlink(path);
+  remove_file(local_address(), file_device_, file_inode_);
   fd_.reset();
 }
 

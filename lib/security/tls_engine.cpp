@@ -98,6 +98,14 @@ std::string name_of(X509* certificate) {
   return is_name(name) ? std::string{name} : std::string{};
 }
 
+/// Counts the records without data that OpenSSL reads, most of which it never mentions otherwise.
+void count_dataless(int is_write, int /*version*/, int what, const void* bytes, std::size_t size,
+                    SSL* /*ssl*/, void* count) {
+  if (is_write != 0 || what != SSL3_RT_INNER_CONTENT_TYPE || size != 1) return;
+  const bool has_data = *static_cast<const unsigned char*>(bytes) == SSL3_RT_APPLICATION_DATA;
+  if (!has_data) ++*static_cast<unsigned*>(count);
+}
+
 }  // namespace
 
 void tls_engine::ssl_free::operator()(ssl_st* ssl) const noexcept { SSL_free(ssl); }
@@ -142,7 +150,8 @@ void tls_engine::name_peer(const std::string& host) {
   if (X509_VERIFY_PARAM_set1_ip_asc(param, name.c_str()) != 1) {
     SSL_set_hostflags(ssl_.get(),
                       X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
-    if (X509_VERIFY_PARAM_set1_host(param, name.data(), name.size()) != 1) {
+    // OpenSSL takes ".example" for each name below it.
+    if (name.front() == '.' || X509_VERIFY_PARAM_set1_host(param, name.data(), name.size()) != 1) {
       ERR_clear_error();
       detail::throw_errno(EINVAL, handshake_call,
                           detail::detail_text("'%s' is no name that a certificate can have",
@@ -202,6 +211,8 @@ bool tls_engine::shake_hands() {
   } else {
     peer_.name = asked_name_.empty() ? name_of(SSL_get0_peer_certificate(ssl_.get())) : asked_name_;
   }
+  SSL_set_msg_callback(ssl_.get(), &count_dataless);
+  SSL_set_msg_callback_arg(ssl_.get(), &dataless_records_);
   return true;
 }
 
@@ -236,7 +247,12 @@ tls_engine::exported tls_engine::export_secret(std::string_view label,
 std::optional<std::size_t> tls_engine::read(std::span<std::byte> into) {
   ERR_clear_error();
   std::size_t n = 0;
-  if (SSL_read_ex(ssl_.get(), into.data(), into.size(), &n) == 1) {
+  const bool has_come = SSL_read_ex(ssl_.get(), into.data(), into.size(), &n) == 1;
+  if (dataless_records_ > dataless_records_max) {
+    fail(errc::bad_frame, "TLS read",
+         detail::detail_text("more than %u records without data", dataless_records_max));
+  }
+  if (has_come) {
     has_read_ = true;
     return n;
   }

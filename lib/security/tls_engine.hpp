@@ -23,6 +23,9 @@ enum class tls_role : unsigned char { client, server };
 class tls_engine {
  public:
   using exported = std::array<std::byte, 32>;
+  /// Records without data, such as changes of keys, that a peer may send after its handshake in
+  /// all. Each costs time, and a change of keys an answer that waits for room.
+  static constexpr unsigned dataless_records_max = 64;
 
   /// `used` outlives the engine. `host`: the name or address that a client asks for.
   /// \errors EINVAL: certificates, and a client that has no name to ask for.
@@ -45,8 +48,8 @@ class tls_engine {
                                        std::span<const std::byte> context) const;
 
   /// Returns the number of bytes; 0 after the peer's close_notify; nothing: it waits for the peer.
-  /// \errors errc::bad_frame: not what the peer sent. errc::not_authenticated: the peer refused
-  ///   this side after its own part of the handshake.
+  /// \errors errc::bad_frame: not what the peer sent, or more than `dataless_records_max`.
+  ///   errc::not_authenticated: the peer refused this side after its own part of the handshake.
   std::optional<std::size_t> read(std::span<std::byte> into);
   /// Takes bytes, at most those of one record, and returns how many.
   std::size_t write(std::span<const std::byte> from);
@@ -66,6 +69,7 @@ class tls_engine {
   const credentials::contents& used_;
   const tls_role role_;
   bool has_read_ = false;  // Data of the peer's, which has therefore accepted this side.
+  unsigned dataless_records_ = 0;
   handshake_notes notes_;
   std::string asked_name_;
   std::unique_ptr<ssl_st, ssl_free> ssl_;

@@ -1,11 +1,13 @@
 #include "connection/connection_state.hpp"
 
 #include <cordma/base/error.hpp>
+#include <cordma/security/credentials.hpp>
 
 #include <catch2/catch.hpp>
 
 #include <cmath>
 #include <type_traits>
+#include <vector>
 
 using namespace cordma;
 using namespace std::chrono_literals;
@@ -173,12 +175,16 @@ TEST_CASE("whole options take the place of all but what they leave unset", "[con
   base.pkey_index = std::uint16_t{1};
   base.fabric.service_level = std::uint8_t{3};
   base.rnr_retry = 1;
+  const credentials key = credentials::psk({"db-1", std::vector(32, std::byte{7})});
+  base.credentials = &key;
   const connection_options whole{.retry_cnt = 2};
   const connection_options mixed = changed(base, whole);
   CHECK(mixed.port == 2);
   CHECK(mixed.gid_index == 3);
   CHECK(mixed.pkey_index == 1);
   CHECK(mixed.fabric.service_level == 3);
+  CHECK(mixed.credentials == &key);
+  CHECK(changed(base, {.credentials = nullptr}).credentials == nullptr);
   CHECK(mixed.retry_cnt == 2);
   CHECK(mixed.rnr_retry == connection_options{}.rnr_retry);
 }

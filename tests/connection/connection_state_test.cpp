@@ -1,6 +1,9 @@
 // Liveness: what a connection notices by itself.
 #include <cordma/connection/connection.hpp>
 
+#include "connection/bootstrap.hpp"
+#include "connection/shake_hands.hpp"
+#include "io/stream_channel.hpp"
 #include "queue/send_queue.hpp"
 #include "request/queue_pair.hpp"
 #include "support/connected_pair.hpp"
@@ -8,6 +11,7 @@
 #include "support/until.hpp"
 
 #include <cordma/coro/sleep.hpp>
+#include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
 
 #include <catch2/catch.hpp>
@@ -17,7 +21,12 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <span>
 #include <thread>
+#include <utility>
 
 using namespace cordma;
 using namespace std::chrono_literals;
@@ -164,4 +173,53 @@ TEST_CASE("in manual mode a connection closes without anybody polling",
   CHECK(p.server.is_open());
   p.client = {};
   p.rt.run(current_environment());  // The connection goes now: at no deadline.
+}
+
+namespace {
+
+/// A socket's bytes, whose kernel cannot probe the peer.
+class unprobed final : public byte_channel, private byte_channel::listener {
+ public:
+  explicit unprobed(stream_socket socket)
+      : byte_channel{socket.executor()}, below_{std::move(socket)} {
+    below_.listen(this);
+  }
+  std::optional<std::size_t> try_read(std::span<std::byte> into) override {
+    return below_.try_read(into);
+  }
+  std::size_t try_write(std::span<const std::byte> from) override { return below_.try_write(from); }
+  void end_writing() noexcept override { below_.end_writing(); }
+  void keep_alive(time_span /*interval*/, unsigned /*probes*/) override {
+    throw error{errno_failure(ENOPROTOOPT, "setsockopt")};
+  }
+
+ private:
+  void on_channel_change() noexcept override { tell_change(); }
+  stream_channel below_;
+};
+
+}  // namespace
+
+TEST_CASE("a connection that cannot be watched is refused on the channel that it did not take",
+          "[connection][device]") {
+  runtime rt{test::on_test_device()};
+  std::array<int, 2> fds{};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) == 0);
+  stream_socket socket{rt.executor(), unique_fd{fds[1]}};
+  const socket_address local = socket.local_address();
+  const socket_address peer = socket.peer_address();
+  detail::link way{local, peer, std::make_unique<unprobed>(std::move(socket))};
+  const admission all;
+  const auto serve = [&]() -> task<failure> {
+    const auto made =
+        co_await as_result(detail::shake_hands_as_server(rt.resources(), {}, way, all));
+    co_await bootstrap::refuse(way.refusal_channel(), made.failure());
+    co_return made.failure();
+  };
+  const auto connect = [&]() -> task<> {
+    connection made = co_await rt.connect(unique_fd{fds[0]});
+    co_await made.close();
+  };
+  const auto [why, closed] = rt.run(when_all(serve(), as_result(connect())));
+  CHECK_THAT(why.to_string(), Catch::Contains("setsockopt"));
 }

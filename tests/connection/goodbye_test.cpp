@@ -8,6 +8,8 @@
 #include "support/until.hpp"
 
 #include <cordma/coro/when_all.hpp>
+#include <cordma/coro/when_any.hpp>
+#include <cordma/security/credentials.hpp>
 
 #include <catch2/catch.hpp>
 
@@ -29,8 +31,9 @@ runtime_options on(const manual_clock& clock) {
 }
 
 /// The device tries for 3.4 s to deliver what meets no receive.
-connection_options persistent(std::chrono::milliseconds deadline) {
+connection_options persistent(std::chrono::milliseconds deadline, const credentials* used) {
   connection_options o;
+  o.credentials = used;
   o.min_rnr_timer = 31;
   o.close_timeout = deadline;
   return o;
@@ -39,8 +42,11 @@ connection_options persistent(std::chrono::milliseconds deadline) {
 /// A client with a send in flight that its peer has no receive for, both on a clock that stands
 /// still: whoever waits for a time waits until the test turns it.
 struct waiting_pair {
+  explicit waiting_pair(const credentials* used = nullptr)
+      : both{on(clock), persistent(close_timeout, used), persistent(1h, used)} {}
+
   manual_clock clock;
-  test::connected_pair both{on(clock), persistent(close_timeout), persistent(1h)};
+  test::connected_pair both;
   connection& client = both.client;
   connection& server = both.server;
   local_mr memory = both.rt.memory().allocate_zeroed(64);
@@ -51,6 +57,15 @@ struct waiting_pair {
     return test::until(both.rt.executor(), [this] {
       return client.qp().sends().posted_total() > 1 || !client.is_open();
     });
+  }
+  /// The server acknowledges the client's send, and the client looks whether anything is owed.
+  task<> acknowledge() {
+    server.post_recv(memory.slice(8, 8));
+    const auto outcome = co_await as_result(sent);
+    CHECK(outcome.has_value());
+    const send_queue& sends = client.qp().sends();
+    co_await test::until(both.rt.executor(), [&] { return sends.is_idle(); });
+    clock.advance(1ms);
   }
   /// The server's words, until the client has read them.
   void say(std::string_view words) {
@@ -73,12 +88,7 @@ TEST_CASE("what a peer acknowledges after its goodbye ends with its own outcome"
   waiting_pair p;
   auto acknowledge_late = [&]() -> task<> {
     co_await p.stream_ended();
-    p.server.post_recv(p.memory.slice(8, 8));
-    const auto outcome = co_await as_result(p.sent);
-    CHECK(outcome.has_value());
-    const send_queue& sends = p.client.qp().sends();
-    co_await test::until(p.both.rt.executor(), [&] { return sends.is_idle(); });
-    p.clock.advance(1ms);  // The client looks whether anything is owed still.
+    co_await p.acknowledge();
   };
   p.both.rt.run(when_all(p.server.close(), acknowledge_late()));
   REQUIRE_FALSE(p.client.is_open());
@@ -142,4 +152,19 @@ TEST_CASE("a peer that talks on after its goodbye loses its connection", "[conne
   REQUIRE(outcome.has_failure());
   CHECK(outcome.failure().code == make_error_code(errc::bad_handshake));
   CHECK(p.client.why_lost()->call == std::string{"recv after the handshake"});
+}
+
+TEST_CASE("a close that was stopped after its goodbye may be followed by another, with TLS or not",
+          "[connection][device]") {
+  const credentials key = credentials::psk({"db-1", std::vector(32, std::byte{7})});
+  for (const credentials* used : {static_cast<const credentials*>(nullptr), &key}) {
+    waiting_pair p{used};
+    p.both.rt.run(when_any(p.server.close(), p.stream_ended()));
+    CHECK(p.client.was_closed_by_peer());
+    CHECK(p.client.is_open());
+    CHECK(p.server.is_open());
+    p.both.rt.run(when_all(p.server.close(), p.acknowledge()));
+    CHECK(p.client.why_lost()->call == std::string{"hang_up"});
+    CHECK_FALSE(p.server.is_open());
+  }
 }

@@ -2,7 +2,6 @@
 
 #include "support/channel_pair.hpp"
 #include "support/kernel_counts.hpp"
-#include "support/temporary_folder.hpp"
 #include "support/until.hpp"
 
 #include <cordma/coro/when_all.hpp>
@@ -18,7 +17,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <filesystem>
 #include <random>
 #include <string>
 #include <string_view>
@@ -222,56 +220,4 @@ TEST_CASE("a socket that is given away goes on at another executor", "[io]") {
   std::array<char, 3> got{};
   there.run(read_exactly(moved, std::as_writable_bytes(std::span{got})));
   CHECK(std::string_view{got.data(), got.size()} == "abc");
-}
-
-TEST_CASE("a Unix socket carries bytes, and its file goes when the listener is closed", "[io]") {
-  const test::temporary_folder folder;
-  const std::string path = (folder.path / "socket").string();
-  cordma::executor executor;
-  {
-    stream_listener door{executor, socket_address::unix_path(path)};
-    auto [client, server] = executor.run(
-        when_all(stream_socket::connect(executor, door.local_address()), door.accept()));
-    say(client);
-    std::array<char, 3> got{};
-    CHECK(::recv(server.fd(), got.data(), got.size(), 0) == 3);
-    CHECK(server.local_address().to_string() == "unix:" + path);
-    CHECK(server.peer_address().to_string() == "unix:");
-    server.keep_alive(std::chrono::seconds{1}, 3);  // Has no effect, and no error.
-    CHECK(std::filesystem::exists(path));
-  }
-  CHECK_FALSE(std::filesystem::exists(path));
-  const auto refused =
-      executor.run(as_result(stream_socket::connect(executor, socket_address::unix_path(path))));
-  REQUIRE(refused.has_failure());
-  CHECK(refused.failure().to_string().find("no such socket") != std::string::npos);
-}
-
-TEST_CASE("a Unix socket's file that nobody listens at is replaced, one in use is not", "[io]") {
-  const test::temporary_folder folder;
-  const socket_address at = socket_address::unix_path((folder.path / "socket").string());
-  cordma::executor executor;
-  {
-    const unique_fd dead{::socket(AF_UNIX, SOCK_STREAM, 0)};
-    REQUIRE(::bind(dead.get(), at.data(), at.size_bytes()) == 0);
-  }
-  stream_listener door{executor, at};
-  CHECK_THROWS_WITH((stream_listener{executor, at}),
-                    Catch::Contains("another process listens there"));
-}
-
-TEST_CASE("clients of a Unix socket wait for room in its backlog", "[io]") {
-  cordma::executor executor;
-  stream_listener door{
-      executor, socket_address::unix_path("@cordma-backlog-" + std::to_string(::getpid())), 1};
-  int connected = 0;
-  const auto connect_one = [&]() -> task<> {
-    stream_socket made = co_await stream_socket::connect(executor, door.local_address());
-    connected += made.fd() >= 0 ? 1 : 0;
-  };
-  const auto take_all = [&]() -> task<> {
-    for (int n = 0; n < 4; ++n) static_cast<void>(co_await as_result(door.accept()));
-  };
-  executor.run(when_all(connect_one(), connect_one(), connect_one(), connect_one(), take_all()));
-  CHECK(connected == 4);
 }

@@ -219,3 +219,39 @@ TEST_CASE("data after a change of the peer's keys is read, and answered with new
     CHECK(w.raw.receive(w.raw_end) == bytes_of("yes"));
   }
 }
+
+TEST_CASE("a peer that changes its keys for ever is read up to a limit, with data or without",
+          "[security]") {
+  executor unused;
+  const credentials key = blue();
+  for (const bool with_data : {false, true}) {
+    raw_wire w{unused, key, tls_role::server};
+    w.raw.set_key(blue_key);
+    w.shake_hands();
+    REQUIRE(w.our_side.succeeded());
+    std::array<std::byte, 16> bytes{};
+    for (unsigned i = 0; i < tls_engine::dataless_records_max; ++i) {
+      w.raw.send_new_keys(w.raw_end);
+      if (with_data) w.raw.send(w.raw_end, bytes_of("data"));
+      CHECK(w.on_ours.try_read(bytes) ==
+            (with_data ? std::optional<std::size_t>{4} : std::nullopt));
+    }
+    w.raw.send_new_keys(w.raw_end);
+    CHECK_THROWS_WITH(w.on_ours.try_read(bytes), Contains("more than 64 records without data"));
+    CHECK_THROWS_WITH(w.on_ours.try_read(bytes), Contains("more than 64 records without data"));
+  }
+}
+
+TEST_CASE("the changes of keys that lie ready are not all read at once", "[security]") {
+  executor unused;
+  const credentials key = blue();
+  raw_wire w{unused, key, tls_role::server};
+  w.raw.set_key(blue_key);
+  w.shake_hands();
+  REQUIRE(w.our_side.succeeded());
+  const std::size_t before = w.our_end.read;
+  for (int i = 0; i < 5000; ++i) w.raw.send_new_keys(w.raw_end);
+  std::array<std::byte, 16> bytes{};
+  CHECK_THROWS_WITH(w.on_ours.try_read(bytes), Contains("broke the protocol"));
+  CHECK(w.our_end.read - before <= 8 * 1024);
+}

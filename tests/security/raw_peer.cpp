@@ -112,6 +112,12 @@ void raw_peer::send(wire_end& end, std::span<const std::byte> bytes) {
   end.deliver(output());
 }
 
+void raw_peer::send_new_keys(wire_end& end) {
+  renew_keys();
+  REQUIRE(SSL_do_handshake(ssl_.get()) == 1);
+  end.deliver(output());
+}
+
 std::vector<std::byte> raw_peer::receive(wire_end& end) {
   std::vector<std::byte> bytes(64 * 1024);
   const auto came = end.try_read(bytes);

@@ -29,6 +29,8 @@ class raw_peer {
 
   /// Reads data that came, once `run` has ended.
   std::vector<std::byte> receive(wire_end& end);
+  /// Sends nothing but a change of keys, which asks for one in return.
+  void send_new_keys(wire_end& end);
   /// The next data uses new keys, and the peer shall do so, too.
   void renew_keys() { SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_REQUESTED); }
 

@@ -198,15 +198,19 @@ TEST_CASE("a host's name counts as an alternative name only, and whole labels of
   }
 }
 
-TEST_CASE("a client with certificates and no name to ask for is told so", "[security]") {
+TEST_CASE("a client with certificates and no name to ask for, or a domain's, is told so",
+          "[security]") {
   executor unused;
   const authority ca;
   const credentials any = ca.issue();
-  tls_wire w{unused, any, any};
-  w.shake_hands("");
-  REQUIRE(w.client_side.ended);
-  CHECK_THAT(w.client_side.text(), Contains("certificate_files::peer_name"));
-  CHECK(w.client.sent.empty());
+  for (const auto& [host, says] :
+       {std::pair{"", "certificate_files::peer_name"}, std::pair{".example", "'.example' is no"}}) {
+    tls_wire w{unused, any, any};
+    w.shake_hands(host);
+    REQUIRE(w.client_side.ended);
+    CHECK_THAT(w.client_side.text(), Contains(says));
+    CHECK(w.client.sent.empty());
+  }
 }
 
 TEST_CASE("the name that certificate_files give goes before the host's, on both sides",

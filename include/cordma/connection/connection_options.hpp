@@ -53,7 +53,8 @@ struct connection_changes;
 
 /// Options of each connection, on either side. They are checked against the device at first use.
 struct CORDMA_EXPORT connection_options {
-  /// Converts all options that are set; `port` 0 is unset.
+  /// Converts all options that are set; `port` 0 is unset, and so are null `credentials`: options
+  /// that say nothing of them never take the runtime's away.
   operator connection_changes() const noexcept;  // NOLINT: given in its place.
 
   std::uint8_t port = 0;  ///< Port of the device; 0: the first that is ACTIVE.
@@ -119,8 +120,9 @@ struct CORDMA_EXPORT connection_options {
 ///     rt.connect(server, {.connect_timeout = 1s, .heartbeat = {{.interval = 100ms}}});
 ///
 /// A group, such as the heartbeat, is given whole; of `fabric` each member that is set. A
-/// `connection_options` in its place gives everything: start from `runtime::connection_defaults()`
-/// to keep some of them.
+/// `connection_options` in its place gives everything that is not unset in it: start from
+/// `runtime::connection_defaults()` to keep more of them. To connect without the runtime's
+/// credentials, say `.credentials = nullptr` here.
 struct connection_changes {
   std::optional<std::uint8_t> port{};
   std::optional<std::uint32_t> gid_index{};

@@ -54,7 +54,7 @@ class CORDMA_EXPORT connection_request {
   /// side's `connection_options::private_data`.
   std::array<std::byte, 64> reply{};
   /// What this connection's agent may lend. Initially that of the options, which decide alone on
-  /// `isolation_min`, `isolation_max` and `zero_based`.
+  /// `isolation_min`, `isolation_max` and `zero_based`. A value out of range refuses the client.
   lending_policy lending{};
 
  private:
@@ -62,8 +62,8 @@ class CORDMA_EXPORT connection_request {
 };
 
 /// Decides on each client whose hello has come, and may change what the client gets. A function
-/// that throws refuses the client, with the text of the exception. \thread the one that makes the
-/// connection.
+/// that throws, whatever it is, refuses the client, with the text of a std::exception. \thread the
+/// one that makes the connection.
 using admission = callback<void(connection_request& request)>;
 
 struct listener_options {

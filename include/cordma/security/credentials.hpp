@@ -58,8 +58,9 @@ class CORDMA_EXPORT credentials {
     std::string key;    ///< Its private key, without a passphrase.
     /// Whose signature a peer's certificate must have. No others are used.
     std::string authorities;
-    /// Name or address that the peer's certificate must have, as subject alternative name. Empty:
-    /// who connects asks for the host it connects to; a listener takes each name.
+    /// Name or address that the peer's certificate must have, as subject alternative name; no name
+    /// of a domain, such as ".example". Empty: who connects asks for the host it connects to; a
+    /// listener takes each name.
     std::string peer_name{};
   };
 

@@ -7,6 +7,7 @@
 #include <cordma/detail/io/fd_watch.hpp>
 #include <cordma/io/socket_address.hpp>
 
+#include <cstdint>
 #include <utility>
 
 namespace cordma {
@@ -58,7 +59,8 @@ class CORDMA_EXPORT stream_listener {
   class accept_op;
 
   /// Listens on `local`. With port 0 the kernel chooses; `local_address` returns the choice.
-  /// A Unix socket's file that an ended process left behind is replaced.
+  /// A Unix socket's file that an ended process left behind is replaced; any other file stays. Of
+  /// two processes that bind one path at the same moment, either may take it from the other.
   /// \errors EADDRINUSE, EACCES (a port below 1024), EADDRNOTAVAIL (not an address of this host).
   stream_listener(cordma::executor& executor, const socket_address& local, int backlog = 128);
   stream_listener(stream_listener&&) noexcept = default;
@@ -70,7 +72,7 @@ class CORDMA_EXPORT stream_listener {
   /// gives the same error: close something or sleep first.
   [[nodiscard]] accept_op accept() noexcept;
   /// Closes the port now: the kernel refuses new clients, and resets those not accepted yet. A Unix
-  /// socket's file is removed. No `accept` may be waiting. Idempotent.
+  /// socket's file is removed, if it is still this one's. No `accept` may be waiting. Idempotent.
   void close() noexcept;
   [[nodiscard]] socket_address local_address() const;
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
@@ -78,6 +80,9 @@ class CORDMA_EXPORT stream_listener {
  private:
   cordma::executor* executor_;
   unique_fd fd_;
+  // A Unix socket's file, as bind(2) made it. The socket keeps the inode's number its own.
+  std::uint64_t file_device_ = 0;
+  std::uint64_t file_inode_ = 0;
 };
 
 class CORDMA_EXPORT [[nodiscard]] stream_listener::accept_op : public operation_base<accept_op>,
