@@ -128,9 +128,9 @@ class request_arrival final : public arrival {
   connection_options options_;
   const admission& admit_;
   const client_host host_;
-  std::optional<cm::id> id_;  // Until `way_` has it.
-  std::unique_ptr<connection_state> state_;
-  std::optional<link> way_;
+  std::optional<cm::id> id_;                 // Until `way_` has it.
+  std::unique_ptr<connection_state> state_;  // Until the connection has it.
+  std::optional<link> way_;                  // Runs over the agent of `state_`.
 };
 
 task<connection> request_arrival::shake_hands() {
@@ -150,7 +150,7 @@ task<connection> request_arrival::shake_hands() {
   way_.emplace(local, peer, std::make_unique<cm_link>(*state_, &bytes, std::exchange(id_, {})));
   co_await way_->secure(options_.credentials, tls_role::server);
   co_return co_await agree_as_server(theirs, options_, *way_, admit_,
-                                     [this] { return std::move(state_); });
+                                     [this]() -> auto& { return state_; });
 }
 
 task<connection> request_arrival::accept_plain() {

@@ -1,0 +1,89 @@
+// Handshakes over rdma_cm that fail in the middle: each side is told why, and the next is served.
+#include "cm_peers.hpp"
+
+#include "connection/bootstrap.hpp"
+
+#include <cordma/coro/when_all.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <string>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+using test::cm_runtime;
+using test::cm_speaker;
+
+namespace {
+
+/// What a client is told that says hello and then nothing, and waits for the listener's verdict.
+task<failure> told_after_hello(cm_speaker& client) {
+  co_await client.say_hello();
+  result<handshake::received_hello> hello =
+      co_await as_result(bootstrap::read_hello(*client.channel));
+  if (hello.has_failure()) co_return hello.failure();
+  const result<void> verdict = co_await as_result(bootstrap::read_acceptance(*client.channel));
+  co_return verdict.has_failure() ? verdict.failure() : failure{};
+}
+
+void check_that_the_next_is_served(cm_runtime& r, listener& door) {
+  auto [client, server] = r.rt.run(when_all(r.rt.connect(door.local_endpoint()), door.accept()));
+  test::check_that_messages_pass(r.rt, client, server);
+}
+
+}  // namespace
+
+TEST_CASE("a client of rdma_cm that disagrees is told both sides' values, and the next is served",
+          "[connection][device][rdma_cm][N2]") {
+  cm_runtime r;
+  listener door = r.listen({.fabric = {.service_level = 2}});
+  const failure told =
+      r.failure_of(r.rt.connect(door.local_endpoint(), {.fabric = {.service_level = 1}}));
+  CHECK(told.code == make_error_code(errc::incompatible_peer));
+  CHECK_THAT(told.to_string(), Catch::Contains("service level 2 here, 1 there"));
+  CHECK(door.counters().rejected == 1);
+  check_that_the_next_is_served(r, door);
+}
+
+TEST_CASE("a client of rdma_cm that says hello and falls silent is told at the deadline",
+          "[connection][device][rdma_cm][N2]") {
+  cm_runtime r;
+  listener door = r.listen({}, {.handshake_timeout = 100ms});
+  cm_speaker client{r};
+  r.rt.run(client.connect(r.address_of(door)));
+  const failure told = r.rt.run(told_after_hello(client));
+  CHECK(told.code == make_error_code(errc::timed_out));
+  CHECK(door.counters().rejected == 1);
+  check_that_the_next_is_served(r, door);
+}
+
+TEST_CASE("a client of rdma_cm may refuse what the listener says, and the next is served",
+          "[connection][device][rdma_cm][N2]") {
+  cm_runtime r;
+  listener door = r.listen();
+  cm_speaker client{r};
+  r.rt.run(client.connect(r.address_of(door)));
+  const auto refuse = [&]() -> task<> {
+    co_await client.say_hello();
+    static_cast<void>(co_await bootstrap::read_hello(*client.channel));
+    const failure why{.code = errc::refused, .detail = "no, thanks"};
+    co_await bootstrap::refuse(*client.channel, why);
+  };
+  r.rt.run(refuse());
+  REQUIRE(door.counters().rejected == 1);
+  CHECK_THAT(door.last_rejection()->to_string(), Catch::Contains("no, thanks"));
+  check_that_the_next_is_served(r, door);
+}
+
+TEST_CASE("a hello that names another agent than rdma_cm has connected is refused",
+          "[connection][device][rdma_cm][N2]") {
+  cm_runtime r;
+  listener door = r.listen();
+  cm_speaker client{r};
+  r.rt.run(client.connect(r.address_of(door)));
+  ++client.state->local_hello.agent.qpn;
+  const failure told = r.rt.run(told_after_hello(client));
+  CHECK(told.code == make_error_code(errc::bad_handshake));
+  CHECK_THAT(told.to_string(), Catch::Contains("not the one that rdma_cm has connected"));
+  check_that_the_next_is_served(r, door);
+}
