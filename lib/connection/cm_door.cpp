@@ -128,9 +128,9 @@ class request_arrival final : public arrival {
   connection_options options_;
   const admission& admit_;
   const client_host host_;
-  std::optional<cm::id> id_;  // Until `way_` has it.
-  std::unique_ptr<connection_state> state_;
-  std::optional<link> way_;
+  std::optional<cm::id> id_;                 // Until `way_` has it.
+  std::unique_ptr<connection_state> state_;  // Until the connection has it.
+  std::optional<link> way_;                  // Runs over the agent of `state_`.
 };
 
 task<connection> request_arrival::shake_hands() {
@@ -150,7 +150,7 @@ task<connection> request_arrival::shake_hands() {
   way_.emplace(local, peer, std::make_unique<cm_link>(*state_, &bytes, std::exchange(id_, {})));
   co_await way_->secure(options_.credentials, tls_role::server);
   co_return co_await agree_as_server(theirs, options_, *way_, admit_,
-                                     [this] { return std::move(state_); });
+                                     [this]() -> auto& { return state_; });
 }
 
 task<connection> request_arrival::accept_plain() {
@@ -165,10 +165,12 @@ task<connection> request_arrival::accept_plain() {
 
 task<> request_arrival::refuse(failure why) {
   if (way_) co_return co_await bootstrap::refuse(way_->refusal_channel(), way_->for_peer(why));
+  // A client that was accepted and has not confirmed is told by the end of the id.
+  if (!id_ || !id_->awaits_answer()) co_return;
   try {
-    if (id_) id_->reject(rejection_of(why));
+    id_->reject(rejection_of(why));
   } catch (const error&) {
-    // The client has gone, or was accepted; the end of the id tells it.
+    // The client has gone.
   }
 }
 

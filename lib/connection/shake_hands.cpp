@@ -116,14 +116,14 @@ task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link&
 
 task<connection> agree_as_server(const handshake::start& theirs, const connection_options& options,
                                  link& way, const admission& admit,
-                                 callback<std::unique_ptr<connection_state>()> make) {
+                                 callback<std::unique_ptr<connection_state>&()> state_for) {
   const handshake::received_hello hello = co_await way.heard(bootstrap::read_hello(way.channel()));
   if (hello.nonce != theirs.nonce)
     throw_failure(errc::bad_handshake, "handshake", "the hello is not that of the start");
   connection_request shown{way.peer, way.peer_identity};
   shown.private_data = hello.private_data;
   const connection_request request = asked(admit, options, std::move(shown));
-  std::unique_ptr<connection_state> state = make();
+  std::unique_ptr<connection_state>& state = state_for();
   state->limit_lending(request.lending);
   state->local_hello.private_data = request.reply;
   const handshake::frame_bytes_t ours = handshake::encode(state->local_hello);
@@ -158,8 +158,9 @@ task<connection> shake_hands_as_server(connection_resources resources, connectio
   const handshake::start start = co_await bootstrap::read_start(way.channel());
   check_mode(start, options);
   co_await way.secure(options.credentials, tls_role::server);
-  const auto make = [&] {
-    return std::make_unique<connection_state>(resources, options, way.local, way.peer);
+  std::unique_ptr<connection_state> state;
+  const auto make = [&]() -> auto& {
+    return state = std::make_unique<connection_state>(resources, options, way.local, way.peer);
   };
   co_return co_await agree_as_server(start, options, way, admit, make);
 }

@@ -37,9 +37,10 @@ void admit_plain(const admission& admit, connection_options& options, const sock
 
 /// Goes on after the starts, where the control queue pair is connected already, or TLS runs.
 task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link& way);
-/// `theirs` is the peer's start. `make` gives the state, once the program has admitted the peer.
+/// `theirs` is the peer's start. `state_for` gives the state once the program has admitted the
+/// peer. Its owner keeps the state until the connection has it: `way` may run over its agent.
 task<connection> agree_as_server(const handshake::start& theirs, const connection_options& options,
                                  link& way, const admission& admit,
-                                 callback<std::unique_ptr<connection_state>()> make);
+                                 callback<std::unique_ptr<connection_state>&()> state_for);
 
 }  // namespace cordma::detail

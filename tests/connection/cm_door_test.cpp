@@ -1,8 +1,7 @@
 #include "connection/cm_door.hpp"
 
 #include "cm/foreign_peer.hpp"
-#include "cm/rig.hpp"
-#include "support/connected_pair.hpp"
+#include "cm_peers.hpp"
 #include "support/leaks.hpp"
 
 #include <cordma/coro/when_all.hpp>
@@ -17,38 +16,10 @@
 using namespace cordma;
 using namespace std::chrono_literals;
 using cm::test::foreign_peer;
+using test::check_that_messages_pass;
+using test::cm_runtime;
 
 namespace {
-
-/// A runtime, and where rdma_cm finds its device.
-struct cm_runtime {
-  cm_runtime()
-      : address{cm::test::device_address(rt.context(), rt.context().active_port().number)} {}
-  /// Listens by rdma_cm. Strangers reach the address of a device that is not soft0.
-  listener listen(connection_options options = {}, const listener_options& limits = {}) {
-    options.insecure = true;
-    return rt.listen(here(), limits, options);
-  }
-  [[nodiscard]] endpoint here() const {
-    endpoint where = detail::endpoint_of(address);
-    where.way = endpoint::bootstrap::rdma_cm;
-    return where;
-  }
-  failure failure_of(task<connection> t) {
-    const auto outcome = rt.run(as_result(std::move(t)));
-    return outcome.has_failure() ? outcome.failure() : failure{};
-  }
-
-  runtime rt{test::on_test_device()};
-  socket_address address;
-};
-
-void check_that_messages_pass(runtime& rt, connection& from, connection& to) {
-  local_mr memory = rt.memory().allocate_zeroed(16);
-  const auto [m, sent] =
-      rt.run(when_all(to.recv(memory.slice(0, 8)), from.send(memory.slice(8, 8))));
-  CHECK(m.size_bytes == sent);
-}
 
 connection_options plain() {
   connection_options options;
@@ -136,8 +107,7 @@ TEST_CASE("a program refuses a client of rdma_cm with its reason, and serves the
 TEST_CASE("another program's client and a plain listener talk", "[connection][device][rdma_cm]") {
   cm_runtime r;
   listener door = r.listen(plain());
-  socket_address to = r.address;
-  to.set_port(door.local_endpoint().port);
+  const socket_address to = r.address_of(door);
   std::byte heard{};
   std::thread foreign{[&] {
     foreign_peer client;
@@ -172,8 +142,7 @@ TEST_CASE("a plain client and another program's server talk", "[connection][devi
     server.send(std::byte{0xf0});
     server.disconnect();
   }};
-  endpoint where = detail::endpoint_of(at);
-  where.way = endpoint::bootstrap::rdma_cm;
+  const endpoint where = cm_runtime::by_cm(at);
   connection client = r.rt.run(r.rt.connect(where, plain()));
   CHECK(client.peer_private_data()[0] == std::byte{'w'});
   local_mr memory = r.rt.memory().allocate_zeroed(128);
@@ -193,8 +162,7 @@ TEST_CASE("a peer of rdma_cm that is no cordma is named, with the way out",
   cm_runtime r;
   {
     foreign_peer server;
-    endpoint where = detail::endpoint_of(server.listen(r.address));
-    where.way = endpoint::bootstrap::rdma_cm;
+    const endpoint where = cm_runtime::by_cm(server.listen(r.address));
     std::thread foreign{[&] { server.accept(cm::test::bytes_of("welcome")); }};
     const failure why = r.failure_of(r.rt.connect(where));
     foreign.join();
@@ -202,8 +170,7 @@ TEST_CASE("a peer of rdma_cm that is no cordma is named, with the way out",
     CHECK_THAT(why.to_string(), Catch::Contains("set connection_options::plain"));
   }
   listener door = r.listen();
-  socket_address to = r.address;
-  to.set_port(door.local_endpoint().port);
+  const socket_address to = r.address_of(door);
   std::thread foreign{[&] {
     foreign_peer client;
     client.connect(to, cm::test::bytes_of("hello"));
