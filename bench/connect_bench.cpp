@@ -31,7 +31,7 @@ using clock_type = std::chrono::steady_clock;
 
 constexpr int rounds = 40;
 constexpr int connects_per_round = 10;
-constexpr int cmtime_every = 8;  ///< rounds; also of a slow way
+constexpr int cmtime_every = 8;  ///< rounds
 constexpr unsigned cmtime_connections = 100;
 
 /// The ends of one connection, both in this thread.
@@ -40,13 +40,12 @@ using ends = std::pair<connection, connection>;
 /// A way in, which gives both ends of its next connection.
 class way {
  public:
-  way(const char* called, bool slow) : name{called}, is_slow{slow} {}
+  explicit way(const char* called) : name{called} {}
   way(const way&) = delete;
   virtual ~way() = default;
   virtual task<ends> connect() = 0;
 
   const char* const name;
-  const bool is_slow;
   std::vector<double> connect_us, close_us;
 };
 
@@ -60,7 +59,7 @@ class by_listener final : public way {
  public:
   by_listener(cordma::runtime& rt, const char* called, const cordma::endpoint& at,
               const cordma::connection_changes& changes = {})
-      : way{called, false}, rt_{rt}, changes_{changes}, door_{rt.listen(at, {}, changes)} {}
+      : way{called}, rt_{rt}, changes_{changes}, door_{rt.listen(at, {}, changes)} {}
   task<ends> connect() override {
     return meet(rt_.connect(door_.local_endpoint(), changes_), door_.accept());
   }
@@ -71,11 +70,10 @@ class by_listener final : public way {
   cordma::listener door_;
 };
 
-/// The texts go from one variable to the other. If the side that speaks first is also the first to
-/// connect, it sends again after a retransmission timeout of a second.
+/// The texts go from one variable to the other.
 class by_texts final : public way {
  public:
-  explicit by_texts(cordma::runtime& rt) : way{"raw", true}, rt_{rt} {}
+  explicit by_texts(cordma::runtime& rt) : way{"raw"}, rt_{rt} {}
   task<ends> connect() override {
     auto client = rt_.prepare_connection(), server = rt_.prepare_connection();
     const std::string from_client = client.info(), from_server = server.info();
@@ -150,8 +148,7 @@ double us_since(clock_type::time_point start) {
 }
 
 task<> connect_each(way& by) {
-  const int connects = by.is_slow ? 1 : connects_per_round;
-  for (int i = 0; i < connects; ++i) {
+  for (int i = 0; i < connects_per_round; ++i) {
     const auto start = clock_type::now();
     ends both = co_await by.connect();
     by.connect_us.push_back(us_since(start));
@@ -167,10 +164,8 @@ BENCH_ON_DEVICE("connect/ways", "How many connections a second does each way in 
   kit all;
   std::vector<double> theirs;
   for (int i = 0; i < rounds; ++i) {
-    const bool is_slow_round = i % cmtime_every == 0;
-    for (const auto& by : all.ways)
-      if (is_slow_round || !by->is_slow) all.rt.run(connect_each(*by));
-    if (is_slow_round) {
+    for (const auto& by : all.ways) all.rt.run(connect_each(*by));
+    if (i % cmtime_every == 0) {
       theirs.push_back(bench::run_cmtime(bench::cm_address(all.rt.context()), cmtime_connections));
     }
   }

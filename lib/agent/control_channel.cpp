@@ -200,7 +200,16 @@ void control_channel::settle() noexcept {
 }
 
 void control_channel::on_idle_awaited() noexcept {
-  if (qp_.sends().will_end_all() || !may_send(credits)) return;
+  if (!qp_.sends().will_end_all()) post_signaled();
+}
+
+void control_channel::probe() noexcept {
+  const bool is_due = !qp_.sends().is_idle() && qp_.sends().will_end_all();
+  if (!is_due) post_signaled();
+}
+
+void control_channel::post_signaled() noexcept {
+  if (!may_send(credits)) return;
   frame last{.kind = agent_protocol::kind::credit};
   post(last, IBV_SEND_SIGNALED);
 }

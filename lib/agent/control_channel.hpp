@@ -73,9 +73,9 @@ class control_channel final : private message_handler, private waiter {
   /// the channel no longer works. Unanswered questions wait on.
   event::wait_op settled() noexcept;
   [[nodiscard]] bool has_settled() const noexcept { return settled_.is_set(); }
-  /// Sends a frame whose acknowledgement the queue pair waits for: the peer's device is asked
-  /// whether it is there.
-  void probe() noexcept { on_idle_awaited(); }
+  /// Asks the peer's device whether it is there, by a frame whose end the device tells. Asks
+  /// nothing while an earlier answer is due.
+  void probe() noexcept;
 
  private:
   using list = intrusive_list<outgoing>;
@@ -108,6 +108,7 @@ class control_channel final : private message_handler, private waiter {
   void send_next(outgoing& o) noexcept;
   void settle() noexcept;
   void post(frame& f, unsigned send_flags = 0) noexcept;
+  void post_signaled() noexcept;
   [[nodiscard]] std::uint32_t under_way() const noexcept { return sent_ - taken_by_peer_; }
 
   listener& up_;

@@ -90,13 +90,13 @@ struct prepared_state {
   void make(std::unique_ptr<connection_state>& into, const connection_options& with) {
     into = std::make_unique<connection_state>(resources, with, socket_address{}, socket_address{});
   }
-  void check_unused(const char* call) const {
+  void check_is_new(const char* call) const {
     if (!is_used) return;
     throw_failure(errc::refused, call,
                   "this prepared connection was used already; prepare another");
   }
   void use() {
-    check_unused("connect");
+    check_is_new("connect");
     is_used = true;
     if (resources.executor.now() >= expires) {
       throw_failure(errc::timed_out, "connect",
@@ -117,7 +117,7 @@ prepared_connection& prepared_connection::operator=(prepared_connection&&) noexc
 prepared_connection::~prepared_connection() = default;
 
 std::string prepared_connection::info() const {
-  state_->check_unused("info");
+  state_->check_is_new("info");
   return detail::info_text(state_->of_cordma().local_hello);
 }
 
@@ -144,10 +144,7 @@ task<connection> detail::prepared_state::connect(std::string theirs) {
                           "the peer has no agent of this version");
   }
   byte_channel& bytes = mine->agent->start_bytes();
-  // One side speaks first, the other answers: both are done at about the same time. If both spoke,
-  // the first to connect would be done a retransmission timeout before the other, and post to it.
-  const bool speaks_first = ours < hello.nonce;
-  if (speaks_first) mine->agent->send_proof(proof_of(ours, hello.nonce));
+  mine->agent->send_proof(proof_of(ours, hello.nonce));
   const auto answer = co_await as_result(
       with_timeout(mine->proved(), options.connect_timeout, &resources.executor));
   if (answer.is_cancelled()) throw cancelled{};
@@ -163,13 +160,16 @@ task<connection> detail::prepared_state::connect(std::string theirs) {
     }
     throw error{why};
   }
-  if (!speaks_first) mine->agent->send_proof(proof_of(ours, hello.nonce));
+  // The first side to connect spoke to nobody, and the device alone would say it again much later.
+  // A packet after the lost one makes the peer send a NAK, and the device goes back at once (IBTA
+  // 9.7.5, PSN sequence error).
+  mine->agent->channel.probe();
   mine->watch_over(std::make_unique<detail::cm_link>(*mine, &bytes));
   co_return connection{std::move(mine)};
 }
 
 queue_pair_info prepared_connection::plain_info() const {
-  state_->check_unused("plain_info");
+  state_->check_is_new("plain_info");
   const handshake::hello& hello = state_->of_any().local_hello;
   return {.qpn = hello.qpn,
           .psn = hello.psn,

@@ -168,6 +168,19 @@ TEST_CASE("a channel settles though more is sent meanwhile, and with what waits 
   e.wait_for([&] { return e.other.tags.size() == many.size() + 2; });
 }
 
+TEST_CASE("an idle channel probes the peer again and again, one probe at a time",
+          "[agent][device]") {
+  ends e;
+  control_channel& asking = e.one.channel;
+  for (std::uint32_t n = 1; n <= 2 * agent_protocol::credits; ++n) {
+    asking.probe();
+    asking.probe();
+    REQUIRE(asking.qp().sends().posted_total() == n);
+    e.wait_for([&] { return asking.qp().sends().is_idle(); });
+  }
+  CHECK_FALSE(e.other.bad);
+}
+
 TEST_CASE("who does not keep to the protocol is told of, and heard no more", "[agent][device]") {
   loopback link;
   end victim{link, 1};

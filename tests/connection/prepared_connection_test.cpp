@@ -52,6 +52,24 @@ TEST_CASE("two sides that exchange texts get a connection with its agents",
   CHECK(borrowed.size_bytes() == 64);
 }
 
+TEST_CASE("whichever side connects first, both are done in one exchange", "[connection][device]") {
+  connection_options options;
+  options.timeout = 31;  // Hours: nothing is sent again because of it.
+  runtime rt{test::on_test_device()};
+  prepared_connection early = rt.prepare_connection(options);
+  prepared_connection late = rt.prepare_connection(options);
+  const auto frames = [&] { return rt.metrics().transfer.of(request_kind::agent_send).posted; };
+  const auto second = [&](std::string text) -> task<connection> {
+    // What the early side says first finds a queue pair that takes nothing yet.
+    CHECK(frames() == 1);
+    co_return co_await late.connect(text);
+  };
+  const auto [a, b] = rt.run(when_all(early.connect(late.info()), second(early.info())));
+  CHECK(a.is_open());
+  CHECK(b.is_open());
+  CHECK(frames() == 4);  // Of each side a proof, and one that follows on it.
+}
+
 TEST_CASE("a connection by information closes in both directions", "[connection][device]") {
   carried_pair p;
   const auto close_when_told = [&]() -> task<> {
@@ -81,10 +99,11 @@ TEST_CASE("a peer that is dropped is found out by the heartbeat", "[connection][
 TEST_CASE("each side of information is good once", "[connection][device][N2]") {
   carried_pair p;
   const std::string before = test::holdings();
-  CHECK_THAT(failure_of(p.rt, p.one.connect("")).to_string(),
+  const std::string another = p.rt.prepare_connection().info();
+  CHECK_THAT(failure_of(p.rt, p.one.connect(another)).to_string(),
              Catch::Contains("this prepared connection was used already"));
-  CHECK_THROWS_WITH(p.one.info(), Catch::Contains("prepare another"));
-  CHECK_THROWS_WITH(p.one.plain_info(), Catch::Contains("prepare another"));
+  CHECK_THROWS_WITH(p.one.info(), Catch::Contains("this prepared connection was used already"));
+  CHECK_THROWS_WITH(p.one.plain_info(), Catch::Contains("was used already"));
   prepared_connection third = p.rt.prepare_connection();
   prepared_connection fourth = p.rt.prepare_connection();
   const std::string theirs = fourth.info();
@@ -148,13 +167,13 @@ TEST_CASE("a peer that connects by other information, or not at all, is not wait
   prepared_connection mine = rt.prepare_connection(options);
   prepared_connection silent = rt.prepare_connection(options);
   prepared_connection elsewhere = rt.prepare_connection(options);
-  const std::string given_up = mine.info();
+  const std::string of_mine = mine.info();
   const failure why = failure_of(rt, mine.connect(silent.info()));
   CHECK(why.code == make_error_code(errc::timed_out));
   CHECK_THAT(why.to_string(),
              Catch::Contains("does it connect by this side's present information"));
   // Nobody hears this one: the other side has given up.
-  CHECK(failure_of(rt, elsewhere.connect(given_up)).code != std::error_code{});
+  CHECK(failure_of(rt, elsewhere.connect(of_mine)).code != std::error_code{});
 }
 
 TEST_CASE("what the text cannot say is refused when it is prepared", "[connection][device]") {

@@ -56,7 +56,7 @@ class CORDMA_EXPORT prepared_connection {
   ~prepared_connection();
 
   /// Returns what the peer's `connect` takes: printable, without blanks, some 530 characters, with
-  /// a version and a checksum.
+  /// a version and a checksum. \errors errc::refused: this side has connected already.
   [[nodiscard]] std::string info() const;
   /// Connects to the peer that `theirs` describes. Once. The prepared connection stays until the
   /// task has ended.
@@ -67,7 +67,7 @@ class CORDMA_EXPORT prepared_connection {
   task<connection> connect(std::string_view theirs);
 
   /// Returns what a peer needs that is not cordma. The connection then has no agent, whatever the
-  /// options say.
+  /// options say. \errors errc::refused: this side has connected already.
   [[nodiscard]] queue_pair_info plain_info() const;
   /// Connects to a queue pair of any program, without a word to it: the peer has done the same, or
   /// will. Once. \errors those of ibv_modify_qp(3); errc::refused, errc::timed_out, as above.

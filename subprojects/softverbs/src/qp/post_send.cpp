@@ -57,7 +57,7 @@ int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
     if (bad_wr != nullptr) *bad_wr = wr;
     break;
   }
-  if (qp.sends.posted != start) execute(qp, qp.sends.posted - start);
+  if (qp.sends.posted != start) execute_posted(qp, qp.sends.posted - start);
   return error;
 }
 

@@ -128,6 +128,9 @@ class send_wqes {
 /// | sending  | no    | no         | refused(): an RNR NAK, or no answer                       |
 /// | RNR wait | yes   | no         | waits_for_timer(), at `wait_until`                        |
 /// | timeout  | yes   | yes        | waits_for_timer(), at `wait_until`: one retry is spent    |
+/// |          |       |            | execute_posted(): the post tries early                    |
+/// | early    | no    | yes        | refused(): no answer, back to the timeout, which runs on; |
+/// |          |       |            | an RNR NAK; complete_oldest(), to sending                 |
 struct requester_state {
   std::uint32_t psn = 0;              ///< of the next message
   std::uint32_t epoch = 0;            ///< unique among the connections of this process
@@ -302,6 +305,9 @@ void release_all(queue_pair& qp) noexcept;
 /// requester.cpp, under slot->send: executes requests for one quantum; flushes in ERR and SQE.
 /// `posts` requests were just posted; each adds bytes to the quantum.
 void execute(queue_pair& qp, std::uint64_t posts = 1) noexcept;
+/// The same for a program's posts, which may end a timeout early: see "Reliability" in
+/// docs/design.md.
+void execute_posted(queue_pair& qp, std::uint64_t posts) noexcept;
 /// Ends the oldest open request. The CQE of a success is pushed together with later ones, at the
 /// latest at the end of execute().
 void complete_oldest(queue_pair& qp, ibv_wc_status status) noexcept;

@@ -28,6 +28,7 @@ bool wait_until(queue_pair& qp, clock::time_point when) noexcept {
 void refill_retries(queue_pair& qp) noexcept {
   qp.requester.retries_left = qp.terms.retries;
   qp.requester.rnr_retries_left = qp.terms.rnr_retries;
+  qp.requester.unanswered = false;
 }
 
 ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) noexcept {
@@ -229,6 +230,13 @@ void execute(queue_pair& qp, std::uint64_t posts) noexcept {
   raise_drained(qp);
 }
 
+void execute_posted(queue_pair& qp, std::uint64_t posts) noexcept {
+  requester_state& state = qp.requester;
+  const bool is_connected = qp.is_peer_local || state.route != nullptr;
+  if (state.waits && state.unanswered && is_connected) state.waits = false;
+  execute(qp, posts);
+}
+
 void complete_oldest(queue_pair& qp, ibv_wc_status status) noexcept {
   send_ring& ring = qp.sends;
   const std::uint64_t index = ring.completed++;
@@ -289,9 +297,9 @@ next_step refused(queue_pair& qp, nak_code why, std::uint32_t rnr_timer) noexcep
       state.wait_until = clock::now() + std::chrono::microseconds{rnr_timer_us[rnr_timer & 31]};
       return next_step::go_on;
     default:
-      state.unanswered = true;
+      // A post that tried early does not prolong the timeout.
+      if (!std::exchange(state.unanswered, true)) state.wait_until = answer_deadline(qp);
       state.waits = true;
-      state.wait_until = answer_deadline(qp);
       return next_step::go_on;
   }
 }

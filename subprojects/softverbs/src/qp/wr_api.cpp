@@ -165,7 +165,7 @@ int finish(ibv_qp_ex* handle, bool commit) noexcept {
     qp.in_batch = false;
     if (error == 0 && commit) {
       const std::uint64_t posts = ring.built - std::exchange(ring.posted, ring.built);
-      execute(qp, posts);
+      execute_posted(qp, posts);
     } else {
       ring.built = ring.posted;
     }

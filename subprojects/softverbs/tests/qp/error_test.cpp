@@ -288,6 +288,37 @@ TEST_CASE("a link that is whole again within the retries loses nothing", "[qp]")
   CHECK(ends.a.await().status == IBV_WC_SUCCESS);
 }
 
+TEST_CASE("a post during a timeout has the peer asked again at once", "[qp]") {
+  pair ends{{.timeout = 31}};  // Hours.
+  ends.b.inner().disturbed = ends.b.inner().cut = true;
+  const auto write = [&](std::uint64_t id) {
+    REQUIRE(ends.a.send(one_sided(IBV_WR_RDMA_WRITE, ends.b, 0, id), {ends.a.piece(0, 8)}) == 0);
+  };
+  write(1);
+  CHECK(ends.a.is_quiet());
+  ends.b.inner().cut = false;
+  CHECK(ends.a.is_quiet());
+  write(2);
+  CHECK(ends.a.await().wr_id == 1);
+  CHECK(ends.a.await().wr_id == 2);
+}
+
+TEST_CASE("posts during a timeout neither prolong it nor spend its retries", "[qp]") {
+  pair ends{{.timeout = 14, .retry_cnt = 1}};  // Two tries of 67 ms.
+  ends.b.inner().disturbed = ends.b.inner().cut = true;
+  const auto begin = clock::now();
+  std::uint64_t posted = 0;
+  ends.a.settle([&] {
+    if (posted < 8) {
+      REQUIRE(ends.a.send(one_sided(IBV_WR_RDMA_WRITE, ends.b, 0, ++posted),
+                          {ends.a.piece(0, 8)}) == 0);
+    }
+    return ends.a.state() == IBV_QPS_ERR;
+  });
+  CHECK(clock::now() - begin >= std::chrono::milliseconds{2 * 67});
+  CHECK(ends.a.await().status == IBV_WC_RETRY_EXC_ERR);
+}
+
 TEST_CASE("a delayed link keeps each request back, in order", "[qp]") {
   pair ends;
   const auto begin = clock::now();
