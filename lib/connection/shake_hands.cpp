@@ -41,7 +41,8 @@ task<> accept_peer(byte_channel& channel) {
 }
 
 /// What each side's agent says first: values that only the ends of this TLS connection can make,
-/// over both hellos. They bind the queue pairs to who the peers are.
+/// over both hellos. They bind the queue pairs to who the peers are. Each is said in the clear, and
+/// is good for these two queue pairs alone: whoever finds one later can do nothing with it.
 struct proofs {
   agent_protocol::payload client;
   agent_protocol::payload server;

@@ -96,7 +96,8 @@ struct CORDMA_EXPORT connection_options {
   /// nothing. Both sides must have the same kind; both need an agent. The credentials outlive the
   /// connections.
   const cordma::credentials* credentials = nullptr;
-  /// Lets a listener that strangers can reach have no credentials.
+  /// Lets a listener have no credentials although strangers can reach it: its address is neither
+  /// loopback's nor a Unix socket's. Everybody may connect then. No other call looks at it.
   bool insecure = false;
   /// By rdma_cm: the peer is another program than cordma. There is one queue pair, no agent, and no
   /// handshake but rdma_cm's, whose private data is the first 56 bytes of `private_data` (in an

@@ -103,7 +103,8 @@ class CORDMA_EXPORT listener {
   /// Listens on `local`, whose `host` is a numeric address or a name; empty: loopback. Port 0: the
   /// kernel chooses.
   /// \errors  EADDRINUSE, EADDRNOTAVAIL, EACCES: the detail names the address and the way out;
-  ///   errc::limit_exceeded: an option.
+  ///   errc::limit_exceeded: an option; errc::not_authenticated: strangers can reach `local`, and
+  ///   `options` have neither credentials nor `insecure`.
   listener(connection_resources resources, const endpoint& local,
            const connection_options& options = {}, const listener_options& limits = {});
 

@@ -35,8 +35,9 @@ struct runtime_group_options {
 /// share nothing; `executor::post` is the only way from one to another.
 ///
 ///     runtime_group group{{.pin = allowed_cpus()}};
-///     const endpoint where = group.serve({"0.0.0.0", 7471}, handle).local_endpoint();
-/// Until a call of `stop`.
+///     const serve_options known{.connections = {.credentials = &key}};
+///     const endpoint where = group.serve({"0.0.0.0", 7471}, handle, known).local_endpoint();
+///     group.wait();  // Until a call of `stop`.
 ///
 /// The threads live as long as the group. A group stops once and for all: by `stop`, by a body that
 /// throws, or by its destructor. All its tasks, and those started later, then get a stop through
