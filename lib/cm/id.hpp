@@ -71,7 +71,8 @@ class id {
   /// Ends when the peer's queue pair is ready. \errors ETIMEDOUT, errc::refused,
   /// errc::disconnected.
   task<> established();
-  /// Refuses a request, with at most `rejection_bytes_max` bytes of `data`.
+  /// Refuses a request, also after `accept`, with at most `rejection_bytes_max` bytes of `data`.
+  /// Disconnects if the connection is established by now.
   /// \errors errc::limit_exceeded: too much `data`. EINVAL: the peer is gone.
   void reject(std::span<const std::byte> data);
 

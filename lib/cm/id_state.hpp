@@ -22,6 +22,8 @@ namespace cordma::cm {
 /// | requested (where a request begins) | `accept` | accepted |
 /// | | `reject` | ended |
 /// | accepted | ESTABLISHED | established |
+/// | | `reject` | ended |
+/// | established | `reject`, which disconnects | established |
 /// | any but ended | an error, REJECTED, UNREACHABLE, DISCONNECTED, DEVICE_REMOVAL | ended |
 enum class id_phase : unsigned char {
   idle,
