@@ -173,8 +173,7 @@ task<connection> request_arrival::accept_plain() {
 
 task<> request_arrival::refuse(failure why) {
   if (way_) co_return co_await bootstrap::refuse(way_->refusal_channel(), way_->for_peer(why));
-  // A client that was accepted and has not confirmed is told by the end of the id.
-  if (!id_ || !id_->awaits_answer()) co_return;
+  if (!id_ || id_->has_ended()) co_return;
   try {
     id_->reject(rejection_of(why));
   } catch (const error&) {
@@ -189,7 +188,12 @@ cm_door::cm_door(connection_resources resources, const socket_address& local, in
     : resources_{resources},
       options_{options},
       admit_{std::move(admit)},
-      requests_{resources.ways.cm_events(), local, backlog} {}
+      requests_{resources.ways.cm_events(), local, backlog,
+                rejection_of({.code = errc::refused,
+                              .call = "handshake",
+                              .detail = detail_text("too many clients at once, the listener's "
+                                                    "tcp_backlog is %d: try again",
+                                                    backlog)})} {}
 
 task<std::unique_ptr<arrival>> cm_door::accept() {
   cm::id request = co_await requests_.accept();

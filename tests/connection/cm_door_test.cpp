@@ -4,16 +4,19 @@
 #include "cm_peers.hpp"
 #include "support/leaks.hpp"
 
+#include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/security/credentials.hpp>
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <semaphore>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 using namespace cordma;
 using namespace std::chrono_literals;
@@ -203,6 +206,41 @@ TEST_CASE("a plain client and another program's server talk", "[connection][devi
   CHECK(heard == std::byte{0xc0});
 }
 
+TEST_CASE("a client of rdma_cm that never gets ready is refused at the deadline",
+          "[connection][device][rdma_cm][N4]") {
+  cm_runtime r;
+  listener door = r.listen(plain(), {.handshake_timeout = 50ms});
+  socket_address to = r.address;
+  to.set_port(door.local_endpoint().port);
+  foreign_peer client;
+  std::thread foreign{[&] { client.connect(to, cm::test::bytes_of("hello")); }};
+  r.rt.run(test::until(r.rt.executor(), [&] { return door.counters().rejected == 1; }));
+  foreign.join();
+  CHECK(door.last_rejection()->code == make_error_code(errc::timed_out));
+  auto [next, server] =
+      r.rt.run(when_all(r.rt.connect(door.local_endpoint(), plain()), door.accept()));
+  check_that_messages_pass(r.rt, server, next);
+}
+
+TEST_CASE("a client of rdma_cm beyond the backlog is told so", "[connection][device][rdma_cm]") {
+  cm_runtime r;
+  listener door = r.listen({}, {.handshakes_max = 1, .ready_max = 1, .tcp_backlog = 1});
+  std::vector<std::string> told;
+  const auto knock = [&]() -> task<> {
+    const auto outcome =
+        co_await as_result(r.rt.connect(door.local_endpoint(), {.connect_timeout = 200ms}));
+    if (outcome.has_failure()) told.push_back(outcome.failure().to_string());
+  };
+  r.rt.run(with_scope([&](scope& clients) -> task<> {
+    for (int n = 0; n < 8; ++n) clients.spawn(knock());
+    co_return;
+  }));
+  const auto says = [](const std::string& text) {
+    return text.find("tcp_backlog is 1: try again") != text.npos;
+  };
+  CHECK(std::ranges::count_if(told, says) >= 1);
+}
+
 TEST_CASE("a peer of rdma_cm that is no cordma is named, with the way out",
           "[connection][device][rdma_cm][N2]") {
   cm_runtime r;
@@ -238,7 +276,7 @@ TEST_CASE("where nobody listens by rdma_cm, connect says so", "[connection][devi
   }
   const failure why = r.failure_of(r.rt.connect(gone));
   CHECK(why.code == std::errc::connection_refused);
-  CHECK_THAT(why.to_string(), Catch::Contains(gone.to_string()));
+  CHECK_THAT(why.to_string(), Catch::Contains("to " + gone.to_string() + ": nobody listens"));
 }
 
 TEST_CASE("connections by rdma_cm leave nothing behind", "[connection][device][rdma_cm][C5]") {
