@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -20,6 +21,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <utility>
 
 namespace cordma {
 namespace {
@@ -126,6 +129,38 @@ const char* way_out_of_bind(int errno_value, const socket_address& local) noexce
              : "another process listens there; stop it, or take another path";
 }
 
+constexpr const char* way_out_of_claim =
+    "a file beside it, its name with .cordma, cannot be made: is there a folder to write to?";
+
+/// Claims a Unix socket's path from bind(2) to listen(2): in between, its file looks like one that
+/// was left behind. The claim is a locked file beside it, which goes with this object.
+class path_claim {
+ public:
+  /// \errors EADDRINUSE: another process has the claim; those of open(2).
+  explicit path_claim(const socket_address& address) {
+    const char* const path = path_of(address);
+    if (path == nullptr) return;
+    file_ = path + ".cordma"s;
+    unique_fd fd{::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)};
+    if (!fd.is_open()) throw error{address_failure(errno, "open", address, way_out_of_claim)};
+    struct stat file{};  // Without a name, it was the claim of a process that has released it.
+    const bool is_locked = ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
+    if (!is_locked || ::fstat(fd.get(), &file) != 0 || file.st_nlink == 0) {
+      throw error{address_failure(EADDRINUSE, "bind", address,
+                                  "another process takes that path at this moment")};
+    }
+    fd_ = std::move(fd);
+  }
+  path_claim(path_claim&&) = delete;
+  ~path_claim() {
+    if (fd_.is_open()) ::unlink(file_.c_str());
+  }
+
+ private:
+  std::string file_;
+  unique_fd fd_;  // Unlocks the file after its end.
+};
+
 /// Returns the result of a background connect: 0, an errno, or EINPROGRESS.
 int connect_outcome(int fd) noexcept {
   int outcome = 0;
@@ -198,6 +233,7 @@ stream_listener::stream_listener(cordma::executor& executor, const socket_addres
     : executor_{&executor}, fd_{make_socket(local)} {
   // A server that restarts must not wait until the connections of its former process time out.
   if (!local.is_unix()) set_option(fd_.get(), SOL_SOCKET, SO_REUSEADDR);
+  const path_claim claim{local};
   int outcome = bind_to(fd_.get(), local);
   if (outcome == EADDRINUSE && is_left_behind(local)) {
     ::unlink(path_of(local));

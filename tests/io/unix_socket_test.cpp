@@ -8,7 +8,10 @@
 
 #include <catch2/catch.hpp>
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -67,6 +70,22 @@ TEST_CASE("a file that is no Unix socket stays where a listener shall be", "[io]
   std::filesystem::create_symlink("moved", file);
   CHECK_THROWS_WITH((stream_listener{executor, at}), Catch::Contains("no socket lies there"));
   CHECK(std::filesystem::is_symlink(file));
+}
+
+TEST_CASE("of two processes that take one path at the same moment, one is told to try again",
+          "[io]") {
+  const test::temporary_folder folder;
+  const socket_address at = socket_address::unix_path((folder.path / "socket").string());
+  const std::filesystem::path claim = folder.path / "socket.cordma";
+  cordma::executor executor;
+  {
+    const unique_fd other{::open(claim.c_str(), O_RDWR | O_CREAT, S_IRUSR | S_IWUSR)};
+    REQUIRE(::flock(other.get(), LOCK_EX) == 0);
+    CHECK_THROWS_WITH((stream_listener{executor, at}), Catch::Contains("at this moment"));
+    CHECK(std::filesystem::exists(claim));
+  }
+  stream_listener door{executor, at};  // The process with the claim has ended.
+  CHECK_FALSE(std::filesystem::exists(claim));
 }
 
 TEST_CASE("a listener that is closed leaves another one's file at its path alone", "[io]") {

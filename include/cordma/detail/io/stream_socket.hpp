@@ -60,7 +60,8 @@ class CORDMA_EXPORT stream_listener {
 
   /// Listens on `local`. With port 0 the kernel chooses; `local_address` returns the choice.
   /// A Unix socket's file that an ended process left behind is replaced; any other file stays. Of
-  /// two processes that bind one path at the same moment, either may take it from the other.
+  /// processes that take one path at the same moment, all but one get EADDRINUSE: meanwhile a file
+  /// beside it, "PATH.cordma", is locked.
   /// \errors EADDRINUSE, EACCES (a port below 1024), EADDRNOTAVAIL (not an address of this host).
   stream_listener(cordma::executor& executor, const socket_address& local, int backlog = 128);
   stream_listener(stream_listener&&) noexcept = default;
