@@ -230,6 +230,20 @@ void connection_state::connect_plain(verbs::rtr_attributes rtr, verbs::rts_attri
   agreement.rts = rts;
 }
 
+/// The handshake runs over the agents that rdma_cm has connected: neither can be left out.
+void connection_state::check_control(const verbs::rtr_attributes& path) const {
+  const handshake::agent_address& theirs = peer_hello.agent;
+  if (theirs.qpn != path.dest_qpn) {
+    throw_failure(errc::bad_handshake, "handshake",
+                  "the hello's agent is not the one that rdma_cm has connected");
+  }
+  if (agreement.control) return;
+  throw_failure(errc::incompatible_peer, "handshake",
+                detail_text("agents' protocol version %u here, %u there: rdma_cm needs agents of "
+                            "one version on both sides",
+                            unsigned{local_hello.agent.version}, unsigned{theirs.version}));
+}
+
 void connection_state::agree(const handshake::hello& remote, handshake::side ours,
                              const std::optional<agent_protocol::payload>& expected,
                              std::optional<std::uint8_t> control_timeout) {
@@ -240,6 +254,7 @@ void connection_state::agree(const handshake::hello& remote, handshake::side our
   if (path_) local_side.mtu = std::min(local_side.mtu, path_->path_mtu);
   agreement = path_ ? handshake::negotiate(local_side, remote, path_->peer, ours)
                     : handshake::negotiate(local_side, remote, gid_.index, ours);
+  if (path_) check_control(*path_);
   const auto bring_up = [&](callback_queue_pair& pair, handshake::pair_attributes& agreed,
                             std::uint8_t timeout) {
     agreed.rtr.min_rnr_timer = options_.min_rnr_timer;
@@ -258,13 +273,8 @@ void connection_state::agree(const handshake::hello& remote, handshake::side our
     }
     return agent.reset();
   }
-  if (!path_) {
+  if (!path_)
     bring_up(agent->control(), *agreement.control, control_timeout.value_or(options_.timeout));
-  } else if (remote.agent.qpn != path_->dest_qpn) {
-    throw error{{.code = errc::bad_handshake,
-                 .call = "handshake",
-                 .detail = "the hello's agent is not the one that rdma_cm has connected"}};
-  }
   agent->start(remote.agent.flush_word,
                expected);  // The peer may send frames before this side is done.
 }

@@ -106,6 +106,9 @@ class connection_state final : private timer, private byte_channel::listener {
     connection_state& state;
     event::wait_op wait;
   };
+  /// \errors errc::bad_handshake, errc::incompatible_peer: the agents that rdma_cm has connected
+  ///   are not those of the hellos, or cannot work together.
+  void check_control(const verbs::rtr_attributes& path) const;
   void on_channel_change() noexcept override;
   static std::coroutine_handle<> on_failure(waiter& watch) noexcept;
   static std::coroutine_handle<> on_agent_failure(waiter& watch) noexcept;

@@ -87,3 +87,42 @@ TEST_CASE("a hello that names another agent than rdma_cm has connected is refuse
   CHECK_THAT(told.to_string(), Catch::Contains("not the one that rdma_cm has connected"));
   check_that_the_next_is_served(r, door);
 }
+
+TEST_CASE("a client of rdma_cm with no agent, or one of another version, is told so",
+          "[connection][device][rdma_cm][N2]") {
+  cm_runtime r;
+  listener door = r.listen();
+  {
+    cm_speaker client{r};
+    r.rt.run(client.connect(r.address_of(door)));
+    client.state->local_hello.agent.version = 9;
+    const failure told = r.rt.run(told_after_hello(client));
+    CHECK(told.code == make_error_code(errc::incompatible_peer));
+    CHECK_THAT(told.to_string(), Catch::Contains("version 3 here, 9 there"));
+  }
+  cm_speaker client{r};
+  r.rt.run(client.connect(r.address_of(door)));
+  client.state->local_hello.agent.qpn = 0;
+  CHECK(r.rt.run(told_after_hello(client)).code == make_error_code(errc::bad_handshake));
+  check_that_the_next_is_served(r, door);
+}
+
+TEST_CASE("a client of rdma_cm refuses a listener's agent of another version, and tells it",
+          "[connection][device][rdma_cm][N2]") {
+  cm_runtime r;
+  cm::listener from{r.events(), r.address};
+  cm_speaker server{r};
+  const auto answer = [&]() -> task<failure> {
+    co_await server.accept(from);
+    static_cast<void>(co_await bootstrap::read_hello(*server.channel));
+    server.state->local_hello.agent.version = 9;
+    co_await server.say_hello();
+    const result<void> verdict = co_await as_result(bootstrap::read_acceptance(*server.channel));
+    co_return verdict.has_failure() ? verdict.failure() : failure{};
+  };
+  const auto [made, told] = r.rt.run(
+      when_all(as_result(r.rt.connect(cm_runtime::by_cm(from.local_address()))), answer()));
+  REQUIRE(made.has_failure());
+  CHECK_THAT(made.failure().to_string(), Catch::Contains("version 3 here, 9 there"));
+  CHECK(told.code == make_error_code(errc::incompatible_peer));
+}
