@@ -50,6 +50,7 @@ class id_state final : public event_target {
   void establish();
   void accept(std::uint32_t qpn, std::span<const std::byte> data, const parameters& own);
   task<> established() { return left(id_phase::accepted); }
+  [[nodiscard]] bool awaits_answer() const noexcept { return phase_ == id_phase::requested; }
   void reject(std::span<const std::byte> data);
   // Fails where there is no connection.
   void disconnect() noexcept { static_cast<void>(rdma_disconnect(id_.get())); }

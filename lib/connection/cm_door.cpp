@@ -165,10 +165,12 @@ task<connection> request_arrival::accept_plain() {
 
 task<> request_arrival::refuse(failure why) {
   if (way_) co_return co_await bootstrap::refuse(way_->refusal_channel(), way_->for_peer(why));
+  // A client that was accepted and has not confirmed is told by the end of the id.
+  if (!id_ || !id_->awaits_answer()) co_return;
   try {
-    if (id_) id_->reject(rejection_of(why));
+    id_->reject(rejection_of(why));
   } catch (const error&) {
-    // The client has gone, or was accepted; the end of the id tells it.
+    // The client has gone.
   }
 }
 

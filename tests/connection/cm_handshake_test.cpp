@@ -2,6 +2,7 @@
 #include "cm_peers.hpp"
 
 #include "connection/bootstrap.hpp"
+#include "support/until.hpp"
 
 #include <cordma/coro/when_all.hpp>
 
@@ -125,4 +126,21 @@ TEST_CASE("a client of rdma_cm refuses a listener's agent of another version, an
   REQUIRE(made.has_failure());
   CHECK_THAT(made.failure().to_string(), Catch::Contains("version 3 here, 9 there"));
   CHECK(told.code == make_error_code(errc::incompatible_peer));
+}
+
+TEST_CASE("a client of rdma_cm that never confirms its queue pair is let go at the deadline",
+          "[connection][device][rdma_cm][N2]") {
+  cm_runtime r;
+  listener door = r.listen({}, {.handshake_timeout = 100ms});
+  cm::id client{r.events()};
+  const auto start = handshake::encode(handshake::start{.nonce = handshake::random_nonce()});
+  const auto knock = [&]() -> task<> {
+    co_await client.resolve(r.address_of(door));
+    co_await client.connect(0x123, start, cm::parameters{});
+    co_await test::until(r.rt.executor(), [&] { return client.why_ended().has_value(); });
+  };
+  r.rt.run(knock());
+  CHECK(door.counters().rejected == 1);
+  CHECK(door.last_rejection()->code == make_error_code(errc::timed_out));
+  check_that_the_next_is_served(r, door);
 }
