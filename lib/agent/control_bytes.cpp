@@ -12,7 +12,12 @@ using agent_protocol::bytes_frame;
 using agent_protocol::payload_of;
 
 control_bytes::control_bytes(control_channel& frames) noexcept
-    : byte_channel{frames.qp().driver().executor()}, frames_{frames} {
+    : byte_channel{frames.qp().driver().executor()},
+      waiter{[](waiter& soon) noexcept -> std::coroutine_handle<> {
+        static_cast<control_bytes&>(soon).tell_change();
+        return std::noop_coroutine();
+      }},
+      frames_{frames} {
   for (outgoing& o : outgoing_) {
     o.owner = this;
     o.on_sent = [](control_channel::outgoing& sent) noexcept {
@@ -21,7 +26,7 @@ control_bytes::control_bytes(control_channel& frames) noexcept
       control_bytes& owner = *one.owner;
       if (owner.is_sending_) return;  // The writer knows.
       if (std::exchange(owner.ends_later_, false)) owner.end_writing();
-      owner.tell_change();
+      owner.tell_soon();
     };
   }
 }
@@ -101,7 +106,11 @@ void control_bytes::on_frame(const frame& f, unsigned slot) {
         .bytes = payload_of(f), .size = std::uint8_t(f.status), .slot = std::uint8_t(slot)};
     ++count_;
   }
-  tell_change();
+  tell_soon();
+}
+
+void control_bytes::tell_soon() noexcept {
+  if (waiter& soon = *this; !soon.is_linked()) executor().schedule(soon);
 }
 
 }  // namespace cordma

@@ -3,6 +3,8 @@
 #include "control_channel.hpp"
 #include "io/byte_channel.hpp"
 
+#include <cordma/detail/coro/waiter.hpp>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -10,9 +12,10 @@
 namespace cordma {
 
 /// Bytes in the frames of a control queue pair: a handshake runs over them where there is no
-/// socket. What nobody reads keeps its credits, so a peer cannot fill the memory. \thread the
-/// executor's.
-class control_bytes final : public byte_channel {
+/// socket. What nobody reads keeps its credits, so a peer cannot fill the memory. Frames come in
+/// the middle of a reap, where a listener may not reap: it is told once the reap is over. \thread
+/// the executor's.
+class control_bytes final : public byte_channel, private waiter {
  public:
   using frame = agent_protocol::frame;
 
@@ -27,7 +30,7 @@ class control_bytes final : public byte_channel {
   /// after the end.
   void on_frame(const frame& f, unsigned slot);
   /// The queue pair works no more: reads and writes fail from now on.
-  void on_failure() noexcept { tell_change(); }
+  void on_failure() noexcept { tell_soon(); }
 
  private:
   /// Frames that were given to the control channel, and that it has not posted yet.
@@ -46,6 +49,8 @@ class control_bytes final : public byte_channel {
   [[nodiscard]] outgoing* free_frame() noexcept;
   void send(outgoing& o, const frame& f) noexcept;
   void check_works() const;
+  /// Tells of a change once the present reap, or call of the channel, is over.
+  void tell_soon() noexcept;
 
   control_channel& frames_;
   std::array<outgoing, unsent_max> outgoing_;

@@ -63,6 +63,7 @@ completion_queue_driver::~completion_queue_driver() {
 }
 
 std::size_t completion_queue_driver::reap() noexcept {
+  CORDMA_ASSERT(!is_reaping_, "a completion queue is reaped in the middle of a reap");
   std::array<ibv_wc, poll_batch_max> some;
   std::size_t reaped = 0;
   while (reaped < completions_per_iteration_max) {
@@ -74,10 +75,12 @@ std::size_t completion_queue_driver::reap() noexcept {
       counters_.empty_polls.add();
       break;
     }
+    is_reaping_ = true;
     for (const ibv_wc& wc : std::span{some.data(), std::size_t(n)}) {
       if (wc.status != IBV_WC_SUCCESS || !has_succeeded(wc)) [[unlikely]]
         dispatch_any(wc);
     }
+    is_reaping_ = false;
     reaped += std::size_t(n);
     if (unsigned(n) < poll_batch_) break;
   }

@@ -57,7 +57,9 @@ class completion_queue_driver final : private poller {
   completion_queue_driver& operator=(const completion_queue_driver&) = delete;
   ~completion_queue_driver() override;
 
-  /// Reaps the available CQEs and returns their number. Manual mode reaps in no other way.
+  /// Reaps the available CQEs and returns their number. Manual mode reaps in no other way. What is
+  /// called at the end of a request must not reap: CQEs would be handled out of order, and the
+  /// receives among them lost.
   std::size_t reap() noexcept;
 
   /// Reaps until the queue is empty or has given as many CQEs as it can hold. CQEs that come
@@ -146,6 +148,7 @@ class completion_queue_driver final : private poller {
   // CQEs in `reserved_` of destroyed queue pairs, until the queue is seen empty.
   unsigned leaving_ = 0;
   bool armed_ = false;
+  bool is_reaping_ = false;       // CQEs that were polled are being handled.
   unsigned unread_wake_ups_ = 0;  // Wake-ups whose events, if any, are read before the next arming.
   // The size is a power of two, so that every key has a place. The key stored there tells whether
   // it is the same queue pair.

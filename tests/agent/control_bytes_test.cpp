@@ -112,3 +112,35 @@ TEST_CASE("a control queue pair that fails ends the read that waits", "[agent][d
   CHECK(read.failure().code == make_error_code(errc::disconnected));
   CHECK_THROWS_AS(e.one.bytes->try_write(byte), error);
 }
+
+TEST_CASE("the channel's listener is told outside of a reap, and of a call of the channel",
+          "[agent][device]") {
+  byte_ends e;
+  struct reaper : byte_channel::listener {
+    explicit reaper(byte_ends& of) : ends{of} {}
+    void on_channel_change() noexcept override {
+      ends.link.driver.reap();  // In the middle of another reap this breaks a contract.
+      was_in_call |= is_in_call;
+      ++times;
+    }
+    byte_ends& ends;
+    bool is_in_call = false;
+    bool was_in_call = false;
+    int times = 0;
+  } listener{e};
+  e.other.bytes->listen(&listener);
+  const auto told_again = [&](int before) {
+    e.link.run(test::until(e.link.executor, [&] { return listener.times > before; }));
+  };
+  e.link.run(write_all(*e.one.bytes, counted(1)));
+  told_again(0);
+  // A queue pair that fails tells, too, even when one of the channel's calls finds out.
+  const int before = listener.times;
+  listener.is_in_call = true;
+  e.other.channel.qp().abort({.code = errc::disconnected, .call = "test"});
+  listener.is_in_call = false;
+  CHECK(listener.times == before);
+  told_again(before);
+  CHECK_FALSE(listener.was_in_call);
+  e.other.bytes->listen(nullptr);
+}

@@ -5,10 +5,12 @@
 #include "support/leaks.hpp"
 
 #include <cordma/coro/when_all.hpp>
+#include <cordma/coro/with_timeout.hpp>
 #include <cordma/security/credentials.hpp>
 
 #include <catch2/catch.hpp>
 
+#include <semaphore>
 #include <string>
 #include <thread>
 #include <utility>
@@ -65,6 +67,49 @@ TEST_CASE("rdma_cm tells at once of a peer that is dropped", "[connection][devic
   REQUIRE(ended.has_failure());
   CHECK(ended.failure().code == make_error_code(errc::disconnected));
   CHECK_FALSE(server.was_closed_by_peer());
+}
+
+TEST_CASE("the end of one connection by rdma_cm loses no message of another",
+          "[connection][device][rdma_cm]") {
+  constexpr unsigned messages = 100;  // More than one poll takes.
+  cm_runtime r;
+  listener door = r.listen();
+  std::binary_semaphore may_send{0};
+  std::binary_semaphore all_sent{0};
+  std::binary_semaphore may_end{0};
+  std::thread peer{[&, at = door.local_endpoint()] {
+    connection_options options;
+    options.close_timeout = 50ms;  // The server is busy, and does not answer.
+    runtime rt{test::on_test_device()};
+    connection ends = rt.run(rt.connect(at, options));
+    connection sends = rt.run(rt.connect(at));
+    local_mr memory = rt.memory().allocate_zeroed(8);
+    const auto send_all = [&]() -> task<> {
+      for (unsigned n = 0; n < messages; ++n) co_await sends.send(memory.slice(0, 8));
+    };
+    may_send.acquire();
+    rt.run(ends.close());
+    rt.run(send_all());
+    all_sent.release();
+    may_end.acquire();
+  }};
+  connection ended = r.rt.run(door.accept());
+  connection server = r.rt.run(door.accept());
+  local_mr memory = r.rt.memory().allocate_zeroed(8 * messages);
+  for (unsigned n = 0; n < messages; ++n) server.post_recv(memory.slice(8 * n, 8));
+  may_send.release();
+  all_sent.acquire();
+  const auto receive_all = [&]() -> task<unsigned> {
+    unsigned taken = 0;
+    while (taken < messages) {
+      const message m = co_await server.next_message();
+      taken += m.size_bytes == 8 ? 1 : 0;
+    }
+    co_return taken;
+  };
+  CHECK(r.rt.run(with_timeout(receive_all(), 60s)) == messages);
+  may_end.release();
+  peer.join();
 }
 
 TEST_CASE("a key authenticates the sides over rdma_cm", "[connection][device][rdma_cm]") {
