@@ -107,6 +107,13 @@ std::span<const std::byte> plain_data(const connection_options& options) {
   return std::span{options.private_data}.first(cm::request_bytes_max);
 }
 
+/// The connection shows what the peer said in its request or reply.
+void keep_private_data(connection_state& state, const cm::peer_message& said) {
+  const auto data = said.data();
+  auto& kept = state.peer_hello.private_data;
+  std::copy_n(data.begin(), std::min(data.size(), kept.size()), kept.begin());
+}
+
 class request_arrival final : public arrival {
  public:
   request_arrival(const connection_resources& resources, const connection_options& options,
@@ -156,6 +163,7 @@ task<connection> request_arrival::shake_hands() {
 task<connection> request_arrival::accept_plain() {
   admit_plain(admit_, options_, id_->peer(), id_->from_peer().data());
   state_ = std::make_unique<connection_state>(resources_, options_, id_->local(), id_->peer());
+  keep_private_data(*state_, id_->from_peer());
   bring_up(*state_, options_, *id_);
   id_->accept(qpn_of(*state_, options_), options_.private_data, parameters_of(*state_, options_));
   co_await id_->established();
@@ -227,9 +235,7 @@ task<connection> connect_by_cm(connection_resources resources, endpoint server,
   if (!options.plain) check_mode(start_of(id.from_peer()), options);
   bring_up(*state, options, id);
   if (options.plain) {
-    std::ranges::copy(id.from_peer().data().first(
-                          std::min(id.from_peer().data().size(), options.private_data.size())),
-                      state->peer_hello.private_data.begin());
+    keep_private_data(*state, id.from_peer());
     id.establish();
     state->watch_over(std::make_unique<cm_link>(*state, nullptr, std::move(id)));
     co_return connection{std::move(state)};

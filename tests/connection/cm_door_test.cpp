@@ -163,6 +163,7 @@ TEST_CASE("another program's client and a plain listener talk", "[connection][de
     client.expect(RDMA_CM_EVENT_DISCONNECTED);
   }};
   connection server = r.rt.run(door.accept());
+  CHECK(server.peer_private_data()[0] == std::byte{'h'});
   local_mr memory = r.rt.memory().allocate_zeroed(128);
   const message m = r.rt.run(server.recv(memory.slice(0, 64)));
   CHECK(m.size_bytes == 64);
