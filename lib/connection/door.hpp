@@ -31,7 +31,8 @@ class door {
   door(door&&) = delete;
   virtual ~door() = default;
 
-  /// \errors an errno when the client cannot be taken now; it may be taken later. errc::closed.
+  /// \errors an errno when the client cannot be taken now; it may be taken later. errc::closed,
+  ///   errc::device_failed: no client will come any more.
   virtual task<std::unique_ptr<arrival>> accept() = 0;
   /// Refuses new clients. No `accept` may be waiting.
   virtual void close() noexcept = 0;

@@ -42,18 +42,6 @@ endpoint endpoint_of(const socket_address& address) {
 
 }  // namespace detail
 
-namespace {
-
-task<connection> next_of(detail::listener_state& state) {
-  for (;;) {
-    std::optional<connection> next = co_await state.accept();
-    if (!next) throw error{{.code = errc::closed, .call = "accept"}};
-    if (next->is_open()) co_return std::move(*next);  // The client may have left meanwhile.
-  }
-}
-
-}  // namespace
-
 listener::listener(connection_resources resources, const endpoint& local,
                    const connection_options& options, const listener_options& limits) {
   static_cast<void>(detail::checked_port(resources.ctx, options));
@@ -79,7 +67,7 @@ void listener::dropper::operator()(detail::listener_state* state) const noexcept
 
 task<connection> listener::accept() {
   CORDMA_ASSERT(state_ != nullptr, "used a listener that was moved from");
-  return next_of(*state_);
+  return state_->accept_open();
 }
 
 listener::close_op listener::close() noexcept {

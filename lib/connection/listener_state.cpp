@@ -47,6 +47,11 @@ void listener_state::close() noexcept {
   }
 }
 
+void listener_state::close(const failure& why) noexcept {
+  why_closed_ = why;
+  close();
+}
+
 void listener_state::drop() noexcept {
   close();
   is_dropped_ = true;
@@ -64,6 +69,14 @@ task<> listener_state::finish() {
   if (is_dropped_) delete this;
 }
 
+task<connection> listener_state::accept_open() {
+  for (;;) {
+    std::optional<connection> next = co_await accept();
+    if (!next) throw error{why_closed_};
+    if (next->is_open()) co_return std::move(*next);  // The client may have left meanwhile.
+  }
+}
+
 task<> listener_state::accept_loop() {
   for (;;) {
     try {
@@ -73,7 +86,8 @@ task<> listener_state::accept_loop() {
           std::make_unique<handshake_set::member>(handshakes_, std::move(place), client->host());
       tasks_.spawn(serve(std::move(client), std::move(handshake)));
       continue;
-    } catch (const error&) {
+    } catch (const error& e) {
+      if (e.code() == errc::closed || e.code() == errc::device_failed) co_return close(e.failure());
       // The client may be taken later.
     } catch (const std::bad_alloc&) {
       // The client finds its way closed.

@@ -34,6 +34,8 @@ class listener_state {
 
   /// Gives the next ready connection; nothing once the listener is closed and all are taken.
   auto accept() noexcept { return ready_.receive(); }
+  /// Gives the next connection that is still open. \errors errc::closed; errc::device_failed.
+  task<connection> accept_open();
   /// Ends waits for a connection, frees the port so that clients are refused, and stops the
   /// handshakes in progress. Idempotent.
   void close() noexcept;
@@ -51,6 +53,8 @@ class listener_state {
  private:
   ~listener_state() = default;
   task<> accept_loop();
+  /// Closes because the door has ended.
+  void close(const failure& why) noexcept;
   task<> serve(std::unique_ptr<arrival> client, std::unique_ptr<handshake_set::member> handshake);
   task<> finish();
 
@@ -59,6 +63,7 @@ class listener_state {
   handshake_set handshakes_;
   channel<connection> ready_;
   scope tasks_;
+  failure why_closed_{.code = errc::closed, .call = "accept"};
   bool is_closing_ = false;
   bool is_finished_ = false;  ///< No task of it runs any more.
   bool is_dropped_ = false;

@@ -287,3 +287,26 @@ TEST_CASE("listener options out of range are refused, both numbers named", "[con
   CHECK_THROWS_WITH(check(listener_options{.ready_max = 0}), Catch::Contains("ready_max 0"));
   CHECK_THROWS_WITH(check(listener_options{.tcp_backlog = 0}), Catch::Contains("tcp_backlog 0"));
 }
+
+TEST_CASE("a listener whose door has ended is closed, and says why", "[connection]") {
+  struct ended_door final : detail::door {
+    task<std::unique_ptr<detail::arrival>> accept() override {
+      throw error{{.code = errc::device_failed, .call = "rdma_listen"}};
+      co_return nullptr;
+    }
+    void close() noexcept override {}
+    [[nodiscard]] socket_address local_address() const override {
+      return socket_address::loopback(1);
+    }
+  };
+  cordma::executor executor;
+  const std::unique_ptr<detail::listener_state, fixture::dropper> server{
+      new detail::listener_state{executor, std::make_unique<ended_door>(), {}}};
+  const auto waited = executor.run(as_result(with_timeout(server->accept_open(), 60s)));
+  REQUIRE(waited.has_failure());
+  CHECK(waited.failure().code == make_error_code(errc::device_failed));
+  executor.run(server->all_ended.wait());
+  const auto again = executor.run(as_result(server->accept_open()));
+  CHECK(again.failure().code == make_error_code(errc::device_failed));
+  CHECK(server->counters.accept_errors == 0);
+}
