@@ -232,6 +232,20 @@ void connection_state::connect_plain(verbs::rtr_attributes rtr, verbs::rts_attri
   agreement.rts = rts;
 }
 
+/// The handshake runs over the agents that rdma_cm has connected: neither can be left out.
+void connection_state::check_control(const verbs::rtr_attributes& path) const {
+  const handshake::agent_address& theirs = peer_hello.agent;
+  if (theirs.qpn != path.dest_qpn) {
+    throw_failure(errc::bad_handshake, "handshake",
+                  "the hello's agent is not the one that rdma_cm has connected");
+  }
+  if (agreement.control) return;
+  throw_failure(errc::incompatible_peer, "handshake",
+                detail_text("agents' protocol version %u here, %u there: rdma_cm needs agents of "
+                            "one version on both sides",
+                            unsigned{local_hello.agent.version}, unsigned{theirs.version}));
+}
+
 void connection_state::agree(const handshake::hello& remote, handshake::side ours,
                              const std::optional<agent_protocol::payload>& expected,
                              std::optional<std::uint8_t> control_timeout) {
@@ -265,20 +279,6 @@ void connection_state::agree(const handshake::hello& remote, handshake::side our
     bring_up(agent->control(), *agreement.control, control_timeout.value_or(options_.timeout));
   agent->start(remote.agent.flush_word,
                expected);  // The peer may send frames before this side is done.
-}
-
-/// The handshake runs over the agents that rdma_cm has connected: neither can be left out.
-void connection_state::check_control(const verbs::rtr_attributes& path) const {
-  const handshake::agent_address& theirs = peer_hello.agent;
-  if (theirs.qpn != path.dest_qpn) {
-    throw_failure(errc::bad_handshake, "handshake",
-                  "the hello's agent is not the one that rdma_cm has connected");
-  }
-  if (agreement.control) return;
-  throw_failure(errc::incompatible_peer, "handshake",
-                detail_text("agents' protocol version %u here, %u there: rdma_cm needs agents of "
-                            "one version on both sides",
-                            unsigned{local_hello.agent.version}, unsigned{theirs.version}));
 }
 
 void connection_state::watch_over(std::unique_ptr<byte_channel>&& channel) {

@@ -131,12 +131,13 @@ void each_number(auto& h, auto with) {
 /// Calls `with(flag, name, offset, member, low, high)` for each option of the fabric. The receiver
 /// reads an option if its flag is set.
 void each_option(auto& fabric, auto with) {
+  constexpr unsigned rate_limit = 31;  // An ibv_rate can hold no more.
   with(1u << 0, "service level", 212, fabric.service_level, 0, verbs::service_level_limit);
   with(1u << 1, "wanted MTU", 213, fabric.mtu, IBV_MTU_256, IBV_MTU_4096);
   with(1u << 2, "traffic class", 214, fabric.traffic_class, 0, UINT8_MAX);
   with(1u << 3, "hop limit", 215, fabric.hop_limit, 1, UINT8_MAX);
   with(1u << 4, "flow label", 216, fabric.flow_label, 0, verbs::flow_label_limit);
-  with(1u << 5, "static rate", 220, fabric.static_rate, 0, UINT8_MAX);
+  with(1u << 5, "static rate", 220, fabric.static_rate, 0, rate_limit);
 }
 
 template <class T>

@@ -213,7 +213,7 @@ TEST_CASE("what is no hello is refused, and the error says what was wrong", "[co
        with(208, {16, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 16, 0})},
       {"static rate 1 is no ibv_rate", errc::bad_handshake,
        with(208, {32, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 1})},
-      {"static rate 200 is no ibv_rate", errc::bad_handshake,
+      {"static rate 200 is not between 0 and 31", errc::bad_handshake,
        with(208, {32, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 200})},
       {"zero GID", errc::bad_handshake, with(16, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})},
   };
