@@ -29,12 +29,14 @@ struct linked {
   detail::link server{stream_socket{executor, std::move(sockets.right)}};
 };
 
-/// Ends as `secure` does.
+/// Secures one side, and ends its way as connections do if that fails.
 task<> secure(detail::link& way, const credentials& used, tls_role role, result<void>& outcome) {
   outcome = co_await as_result(way.secure(&used, role));
-  if (role == tls_role::client || !outcome.has_failure()) co_return;
-  // As a listener does.
-  co_await bootstrap::refuse(way.refusal_channel(), way.for_peer(outcome.failure()));
+  if (!outcome.has_failure()) co_return;
+  if (role == tls_role::server) {
+    co_await bootstrap::refuse(way.refusal_channel(), way.for_peer(outcome.failure()));
+  }
+  way.refusal_channel().end_writing();
 }
 
 }  // namespace
