@@ -9,13 +9,19 @@
 #include <new>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace cordma::cm {
 
 class listener::state final : public event_target {
  public:
-  state(event_channel& events, const socket_address& local, int backlog)
-      : channel_{events}, ready_{std::size_t(backlog)}, id_{events.create_id(*this)} {
+  state(event_channel& events, const socket_address& local, int backlog,
+        std::span<const std::byte> when_full)
+      : channel_{events},
+        ready_{std::size_t(backlog)},
+        when_full_{when_full.begin(), when_full.end()},
+        id_{events.create_id(*this)} {
+    check_private_data(when_full.size(), rejection_bytes_max, "rdma_reject");
     if (rdma_bind_addr(id_.get(), const_cast<sockaddr*>(local.data())) != 0)
       throw error{call_failure(errno, "rdma_bind_addr", local)};
     if (rdma_listen(id_.get(), backlog) != 0)
@@ -55,7 +61,11 @@ class listener::state final : public event_target {
   }
   void take(owned_id request, const peer_message& message) noexcept {
     ++refused;
-    if (ready_.size() == ready_.capacity()) return;
+    if (ready_.size() == ready_.capacity()) {
+      // If this fails, the peer has gone.
+      rdma_reject(request.get(), when_full_.data(), std::uint8_t(when_full_.size()));
+      return;
+    }
     try {
       if (ready_.try_send(id{channel_, std::move(request), message})) --refused;
     } catch (const std::bad_alloc&) {
@@ -65,6 +75,7 @@ class listener::state final : public event_target {
 
   event_channel& channel_;
   channel<id> ready_;
+  const std::vector<std::byte> when_full_;
   failure why_closed_{.code = errc::closed, .call = "accept"};
   owned_id id_;
 };
@@ -78,8 +89,9 @@ int checked(int backlog) {
 
 }  // namespace
 
-listener::listener(event_channel& channel, const socket_address& local, int backlog)
-    : state_{std::make_unique<state>(channel, local, checked(backlog))} {}
+listener::listener(event_channel& channel, const socket_address& local, int backlog,
+                   std::span<const std::byte> when_full)
+    : state_{std::make_unique<state>(channel, local, checked(backlog), when_full)} {}
 listener::listener(listener&&) noexcept = default;
 listener& listener::operator=(listener&&) noexcept = default;
 listener::~listener() = default;

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 namespace cordma::cm {
 
@@ -20,10 +21,12 @@ class listener {
   static constexpr int default_backlog = 128;
 
   /// Listens on `local`. With port 0 the kernel chooses; `local_address` returns the choice.
-  /// \param backlog  from 1.
+  /// \param backlog  from 1. \param when_full  what a request beyond it is told: at most
+  ///   `rejection_bytes_max` bytes.
   /// \errors EADDRINUSE, EACCES (a port below 1024), EADDRNOTAVAIL (not an address of this host),
   ///   ENODEV (no RDMA device has the address).
-  listener(event_channel& channel, const socket_address& local, int backlog = default_backlog);
+  listener(event_channel& channel, const socket_address& local, int backlog = default_backlog,
+           std::span<const std::byte> when_full = {});
   listener(listener&&) noexcept;
   listener& operator=(listener&&) noexcept;
   ~listener();

@@ -179,7 +179,12 @@ cm_door::cm_door(connection_resources resources, const socket_address& local, in
     : resources_{resources},
       options_{options},
       admit_{std::move(admit)},
-      requests_{resources.ways.cm_events(), local, backlog} {}
+      requests_{resources.ways.cm_events(), local, backlog,
+                rejection_of({.code = errc::refused,
+                              .call = "handshake",
+                              .detail = detail_text("too many clients at once, the listener's "
+                                                    "tcp_backlog is %d: try again",
+                                                    backlog)})} {}
 
 task<std::unique_ptr<arrival>> cm_door::accept() {
   cm::id request = co_await requests_.accept();

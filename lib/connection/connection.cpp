@@ -175,6 +175,10 @@ task<connection> connect(connection_resources resources, endpoint server,
   failure why = bootstrap::name_timeout(made.failure(), "connect", limit);
   const std::string where = server.to_string();
   std::string detail{why.detail.view()};
+  // rdma_cm's calls name an address without the way there.
+  const std::string address = where.substr(where.find(':') + 1) + ": ";
+  if (server.way == endpoint::bootstrap::rdma_cm && detail.starts_with(address))
+    detail.erase(0, address.size());
   // A failed call that names its address or host begins its detail with that.
   const bool is_named = detail.starts_with(where) || detail.starts_with('"' + server.host + '"');
   if (!is_named) detail = detail.empty() ? where : where + ": " + detail;

@@ -42,7 +42,10 @@ endpoint endpoint::parse(std::string_view text) {
   } else {
     const std::size_t colon = text.find(':');
     if (colon != text.npos && text.find(':', colon + 1) != text.npos) {
-      throw_malformed(text, "an IPv6 address stands in brackets: [::1]:7471");
+      throw_malformed(
+          text,
+          "more than one ':': an IPv6 address stands in brackets, [::1]:7471, and the ways "
+          "are unix: and rdma_cm:");
     }
     host = text.substr(0, colon);
     if (colon != text.npos) rest = text.substr(colon);

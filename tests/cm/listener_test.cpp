@@ -73,7 +73,7 @@ TEST_CASE("a request that waits for accept is refused when the listener is close
 TEST_CASE("requests beyond the backlog are refused, and those that wait are served",
           "[cm][device]") {
   rig r;
-  listener from = r.listen(2);
+  listener from{r.channel, r.address, 2, bytes_of("full")};
   const socket_address to = from.local_address();
   std::list<knocking> early;
   early.emplace_back(r, to);
@@ -82,6 +82,7 @@ TEST_CASE("requests beyond the backlog are refused, and those that wait are serv
   for (unsigned i = 0; i < 3; ++i) {
     side late{r};
     CHECK(r.failure_of(knock(r, late, to)).code == errc::refused);
+    CHECK(text_of(late.conn.from_peer()) == "full");
   }
   CHECK(from.refused() == 3);
   for (; !early.empty(); early.pop_front()) {

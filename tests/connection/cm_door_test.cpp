@@ -5,14 +5,17 @@
 #include "support/connected_pair.hpp"
 #include "support/leaks.hpp"
 
+#include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_all.hpp>
 #include <cordma/security/credentials.hpp>
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 using namespace cordma;
 using namespace std::chrono_literals;
@@ -188,6 +191,25 @@ TEST_CASE("a plain client and another program's server talk", "[connection][devi
   CHECK(heard == std::byte{0xc0});
 }
 
+TEST_CASE("a client of rdma_cm beyond the backlog is told so", "[connection][device][rdma_cm]") {
+  cm_runtime r;
+  listener door = r.listen({}, {.handshakes_max = 1, .ready_max = 1, .tcp_backlog = 1});
+  std::vector<std::string> told;
+  const auto knock = [&]() -> task<> {
+    const auto outcome =
+        co_await as_result(r.rt.connect(door.local_endpoint(), {.connect_timeout = 200ms}));
+    if (outcome.has_failure()) told.push_back(outcome.failure().to_string());
+  };
+  r.rt.run(with_scope([&](scope& clients) -> task<> {
+    for (int n = 0; n < 8; ++n) clients.spawn(knock());
+    co_return;
+  }));
+  const auto says = [](const std::string& text) {
+    return text.find("tcp_backlog is 1: try again") != text.npos;
+  };
+  CHECK(std::ranges::count_if(told, says) >= 1);
+}
+
 TEST_CASE("a peer of rdma_cm that is no cordma is named, with the way out",
           "[connection][device][rdma_cm][N2]") {
   cm_runtime r;
@@ -225,7 +247,7 @@ TEST_CASE("where nobody listens by rdma_cm, connect says so", "[connection][devi
   }
   const failure why = r.failure_of(r.rt.connect(gone));
   CHECK(why.code == std::errc::connection_refused);
-  CHECK_THAT(why.to_string(), Catch::Contains(gone.to_string()));
+  CHECK_THAT(why.to_string(), Catch::Contains("to " + gone.to_string() + ": nobody listens"));
 }
 
 TEST_CASE("connections by rdma_cm leave nothing behind", "[connection][device][rdma_cm][C5]") {
