@@ -123,6 +123,10 @@ class request_arrival final : public arrival {
 
  private:
   task<connection> accept_plain();
+  void accept_request(std::span<const std::byte> says) {
+    id_->accept(qpn_of(*state_, options_), says, parameters_of(*state_, options_));
+    is_accepted_ = true;
+  }
 
   const connection_resources resources_;
   connection_options options_;
@@ -131,6 +135,7 @@ class request_arrival final : public arrival {
   std::optional<cm::id> id_;  // Until `way_` has it.
   std::unique_ptr<connection_state> state_;
   std::optional<link> way_;
+  bool is_accepted_ = false;
 };
 
 task<connection> request_arrival::shake_hands() {
@@ -143,7 +148,7 @@ task<connection> request_arrival::shake_hands() {
   state_->local_hello.nonce = ours.nonce;
   bring_up(*state_, options_, *id_);
   byte_channel& bytes = state_->agent->start_bytes();
-  id_->accept(qpn_of(*state_, options_), handshake::encode(ours), parameters_of(*state_, options_));
+  accept_request(handshake::encode(ours));
   co_await id_->established();
   const socket_address local = id_->local();
   const socket_address peer = id_->peer();
@@ -157,7 +162,7 @@ task<connection> request_arrival::accept_plain() {
   admit_plain(admit_, options_, id_->peer(), id_->from_peer().data());
   state_ = std::make_unique<connection_state>(resources_, options_, id_->local(), id_->peer());
   bring_up(*state_, options_, *id_);
-  id_->accept(qpn_of(*state_, options_), options_.private_data, parameters_of(*state_, options_));
+  accept_request(options_.private_data);
   co_await id_->established();
   state_->watch_over(std::make_unique<cm_link>(*state_, nullptr, std::exchange(id_, {})));
   co_return connection{std::move(state_)};
@@ -165,10 +170,13 @@ task<connection> request_arrival::accept_plain() {
 
 task<> request_arrival::refuse(failure why) {
   if (way_) co_return co_await bootstrap::refuse(way_->refusal_channel(), way_->for_peer(why));
+  // The end of the id refuses what was accepted. After rdma_reject the kernel (6.1) would go on to
+  // repeat the reply, and the end of the id would wait for that for a minute.
+  if (is_accepted_) co_return;
   try {
     if (id_) id_->reject(rejection_of(why));
   } catch (const error&) {
-    // The client has gone, or was accepted; the end of the id tells it.
+    // The client has gone.
   }
 }
 

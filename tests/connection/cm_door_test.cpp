@@ -191,6 +191,22 @@ TEST_CASE("a plain client and another program's server talk", "[connection][devi
   CHECK(heard == std::byte{0xc0});
 }
 
+TEST_CASE("a client of rdma_cm that never gets ready is refused at the deadline",
+          "[connection][device][rdma_cm][N4]") {
+  cm_runtime r;
+  listener door = r.listen(plain(), {.handshake_timeout = 50ms});
+  socket_address to = r.address;
+  to.set_port(door.local_endpoint().port);
+  foreign_peer client;
+  std::thread foreign{[&] { client.connect(to, cm::test::bytes_of("hello")); }};
+  r.rt.run(test::until(r.rt.executor(), [&] { return door.counters().rejected == 1; }));
+  foreign.join();
+  CHECK(door.last_rejection()->code == make_error_code(errc::timed_out));
+  auto [next, server] =
+      r.rt.run(when_all(r.rt.connect(door.local_endpoint(), plain()), door.accept()));
+  check_that_messages_pass(r.rt, server, next);
+}
+
 TEST_CASE("a client of rdma_cm beyond the backlog is told so", "[connection][device][rdma_cm]") {
   cm_runtime r;
   listener door = r.listen({}, {.handshakes_max = 1, .ready_max = 1, .tcp_backlog = 1});
