@@ -203,9 +203,13 @@ void control_channel::on_idle_awaited() noexcept {
   if (!qp_.sends().will_end_all()) post_signaled();
 }
 
-void control_channel::probe() noexcept {
+bool control_channel::probe() noexcept {
   const bool is_due = !qp_.sends().is_idle() && qp_.sends().will_end_all();
+  // Other frames may have been sent, and answered, since the last probe.
+  if (is_due && sent_ == probed_) return false;
   if (!is_due) post_signaled();
+  probed_ = sent_;
+  return true;
 }
 
 void control_channel::post_signaled() noexcept {

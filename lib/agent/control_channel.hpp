@@ -73,9 +73,9 @@ class control_channel final : private message_handler, private waiter {
   /// the channel no longer works. Unanswered questions wait on.
   event::wait_op settled() noexcept;
   [[nodiscard]] bool has_settled() const noexcept { return settled_.is_set(); }
-  /// Asks the peer's device whether it is there, by a frame whose end the device tells. Asks
-  /// nothing while an earlier answer is due.
-  void probe() noexcept;
+  /// Asks the peer's device whether it is there, by a frame whose end the device tells. Returns
+  /// false, and asks nothing, if the answer to the last call is due still.
+  bool probe() noexcept;
 
  private:
   using list = intrusive_list<outgoing>;
@@ -127,6 +127,7 @@ class control_channel final : private message_handler, private waiter {
   std::uint32_t taken_ = 0;
   std::uint32_t told_ = 0;       ///< frames of `taken_` that the peer knows of
   std::uint32_t questions_ = 0;  ///< not answered
+  std::uint32_t probed_ = 0;     ///< frames of `sent_` at the last probe
   list notices_;
   list waiting_questions_;
   list later_;

@@ -372,7 +372,9 @@ void connection_state::tick() noexcept {
   if (qp.has_failed()) return;
   if (late_acks_until_) return await_late_acks();
   if (!peer_hello.allows_writes) {
-    agent->channel.probe();
+    missed_ = agent->channel.probe() ? 0 : missed_ + 1;
+    if (!is_manual() && missed_ >= options_.heartbeat.misses)
+      return abort(errc::disconnected, "heartbeat");
   } else if (beat_ && !beat_->has_ended()) {
     // In manual mode the WRITE may have ended long ago: only the program's `poll` would find out.
     if (!is_manual() && ++missed_ >= options_.heartbeat.misses) {

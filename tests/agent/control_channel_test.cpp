@@ -173,8 +173,8 @@ TEST_CASE("an idle channel probes the peer again and again, one probe at a time"
   ends e;
   control_channel& asking = e.one.channel;
   for (std::uint32_t n = 1; n <= 2 * agent_protocol::credits; ++n) {
-    asking.probe();
-    asking.probe();
+    REQUIRE(asking.probe());
+    REQUIRE_FALSE(asking.probe());
     REQUIRE(asking.qp().sends().posted_total() == n);
     e.wait_for([&] { return asking.qp().sends().is_idle(); });
   }
