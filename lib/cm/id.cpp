@@ -25,7 +25,7 @@ void id::accept(std::uint32_t qpn, std::span<const std::byte> data, const parame
   state_->accept(qpn, data, own);
 }
 task<> id::established() { return state_->established(); }
-bool id::has_ended() const noexcept { return state_->has_ended(); }
+bool id::awaits_answer() const noexcept { return state_->awaits_answer(); }
 void id::reject(std::span<const std::byte> data) { state_->reject(data); }
 
 void id::disconnect() noexcept { state_->disconnect(); }

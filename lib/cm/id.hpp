@@ -71,10 +71,9 @@ class id {
   /// Ends when the peer's queue pair is ready. \errors ETIMEDOUT, errc::refused,
   /// errc::disconnected.
   task<> established();
-  /// Returns true if there is nobody left to be told.
-  [[nodiscard]] bool has_ended() const noexcept;
-  /// Refuses a request, also after `accept`, with at most `rejection_bytes_max` bytes of `data`.
-  /// Disconnects if the connection is established by now.
+  /// Returns true for a request that is neither accepted nor rejected, and has not ended.
+  [[nodiscard]] bool awaits_answer() const noexcept;
+  /// Refuses a request, with at most `rejection_bytes_max` bytes of `data`.
   /// \errors errc::limit_exceeded: too much `data`. EINVAL: the peer is gone.
   void reject(std::span<const std::byte> data);
 

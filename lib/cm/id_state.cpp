@@ -98,8 +98,7 @@ void id_state::accept(std::uint32_t qpn, std::span<const std::byte> data, const 
 }
 
 void id_state::reject(std::span<const std::byte> data) {
-  if (phase_ == id_phase::established) return disconnect();
-  if (phase_ != id_phase::accepted) expect(id_phase::requested);
+  expect(id_phase::requested);
   check_private_data(data.size(), rejection_bytes_max, "rdma_reject");
   if (rdma_reject(id_.get(), data.data(), std::uint8_t(data.size())) != 0)
     throw error{call_failure(errno, "rdma_reject", peer())};

@@ -22,8 +22,6 @@ namespace cordma::cm {
 /// | requested (where a request begins) | `accept` | accepted |
 /// | | `reject` | ended |
 /// | accepted | ESTABLISHED | established |
-/// | | `reject` | ended |
-/// | established | `reject`, which disconnects | established |
 /// | any but ended | an error, REJECTED, UNREACHABLE, DISCONNECTED, DEVICE_REMOVAL | ended |
 enum class id_phase : unsigned char {
   idle,
@@ -52,7 +50,7 @@ class id_state final : public event_target {
   void establish();
   void accept(std::uint32_t qpn, std::span<const std::byte> data, const parameters& own);
   task<> established() { return left(id_phase::accepted); }
-  [[nodiscard]] bool has_ended() const noexcept { return phase_ == id_phase::ended; }
+  [[nodiscard]] bool awaits_answer() const noexcept { return phase_ == id_phase::requested; }
   void reject(std::span<const std::byte> data);
   // Fails where there is no connection.
   void disconnect() noexcept { static_cast<void>(rdma_disconnect(id_.get())); }

@@ -173,7 +173,9 @@ task<connection> request_arrival::accept_plain() {
 
 task<> request_arrival::refuse(failure why) {
   if (way_) co_return co_await bootstrap::refuse(way_->refusal_channel(), way_->for_peer(why));
-  if (!id_ || id_->has_ended()) co_return;
+  // The end of the id tells a client that was accepted and has not confirmed. After rdma_reject the
+  // kernel (6.1) would go on to repeat the reply, and the end of the id wait for that for a minute.
+  if (!id_ || !id_->awaits_answer()) co_return;
   try {
     id_->reject(rejection_of(why));
   } catch (const error&) {
