@@ -47,11 +47,22 @@ void set_option(int fd, int level, int option, int value = 1) {
   }
 }
 
+/// Returns the error by which a connection has ended; ENOTCONN: there never was one.
+int why_not_connected(int fd) noexcept {
+  int error = 0;
+  socklen_t size_bytes = sizeof error;
+  const bool is_told = ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size_bytes) == 0;
+  return is_told && error != 0 ? error : ENOTCONN;
+}
+
 socket_address address_of(int fd, int (*ask)(int, sockaddr*, socklen_t*), const char* call) {
   sockaddr_storage storage{};
   socklen_t size_bytes = sizeof storage;
   auto* const address = reinterpret_cast<sockaddr*>(&storage);
-  if (ask(fd, address, &size_bytes) != 0) throw error{errno_failure(errno, call, name_of(fd))};
+  if (ask(fd, address, &size_bytes) != 0) {
+    const int why = errno == ENOTCONN ? why_not_connected(fd) : errno;
+    throw error{errno_failure(why, call, name_of(fd))};
+  }
   return {address, size_bytes};
 }
 

@@ -192,6 +192,7 @@ TEST_CASE("a server process that was killed and started again can be reconnected
     REQUIRE(refused.has_failure());
     // The kernel ends a dead process's ring, which may hold the listener, after the process: until
     // then a connection is taken, and reset at that end.
+    CAPTURE(refused.failure().to_string());
     CHECK((refused.failure().code == std::errc::connection_refused ||
            refused.failure().code == std::errc::connection_reset));
   }

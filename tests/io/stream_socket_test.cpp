@@ -113,6 +113,21 @@ TEST_CASE("a closed listener listens no more, whoever else holds its socket", "[
   listener.close();
 }
 
+TEST_CASE("the address of a peer that has reset the connection is refused for that reason",
+          "[io]") {
+  executor exec;
+  auto [client, server] = exec.run(connected(exec));
+  make_abortive(server);
+  {
+    const stream_socket dropped = std::move(server);
+  }
+  const auto asked = [&]() -> task<socket_address> { co_return client.peer_address(); };
+  CHECK(code_of(exec, asked()) == std::errc::connection_reset);
+  stream_socket never{exec, unique_fd{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)}};
+  const auto nobody = [&]() -> task<socket_address> { co_return never.peer_address(); };
+  CHECK(code_of(exec, nobody()) == std::errc::not_connected);
+}
+
 TEST_CASE("hang_up ends with the peer's FIN or RST, and not with its bytes", "[io][C8]") {
   executor exec;
   const bool abortive = GENERATE(false, true);
