@@ -408,7 +408,7 @@ void connection_state::beat() noexcept {
   beat_.emplace(qp.post(cordma::write(const_local_mr_slice{}, remote_mr_slice{})));
 }
 
-/// Says it once: nothing may follow the end of the channel.
+/// Says goodbye once: nothing may follow the end of the channel.
 void connection_state::say_goodbye() noexcept {
   if (is_end_told_ || std::exchange(is_goodbye_said_, true)) return;
   try {

@@ -134,8 +134,8 @@ class connection_state final : private timer, private byte_channel::listener {
   std::optional<time_point> late_acks_until_;
   std::optional<verbs::rtr_attributes> path_;  ///< What rdma_cm has found.
 
-  bool is_end_told_ = false;      ///< By `has_told_end`.
-  bool is_goodbye_said_ = false;  ///< By `close`, which may have been stopped after that.
+  bool is_end_told_ = false;      ///< Set by `has_told_end`.
+  bool is_goodbye_said_ = false;  ///< Set by `close`, which may have been stopped after that.
   unsigned missed_ = 0;
   std::uint32_t posted_before_ = 0;  // Requests posted until the last tick.
 };

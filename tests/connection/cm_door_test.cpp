@@ -237,7 +237,7 @@ TEST_CASE("a client of rdma_cm beyond the backlog is told so", "[connection][dev
     for (int n = 0; n < clients_max; ++n) clients.spawn(knock(clients));
     co_return;
   }));
-  // By the listener, or before by rdma_cm, which has the same backlog.
+  // The refusal comes from the listener, or before it from rdma_cm, which has the same backlog.
   CHECK_THAT(told, Catch::Contains("tcp_backlog is 1: try again") ||
                        Catch::Contains("no room for the connection now"));
 }

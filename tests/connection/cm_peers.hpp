@@ -70,7 +70,7 @@ class cm_speaker {
     id.establish();
     channel = std::make_unique<detail::cm_link>(*state, &bytes, std::move(id));
   }
-  /// Connects them as a listener.
+  /// Connects the agents' queue pairs, as a listener.
   task<> accept(cm::listener& from) {
     cm::id id = co_await from.accept();
     const auto start = prepare(id);

@@ -9,7 +9,7 @@
 
 namespace {
 
-// Atomic, because soft0's engine makes such calls as well; they order nothing else.
+// The numbers are atomic, because soft0's engine makes such calls as well.
 std::atomic<unsigned> failing = 0;
 std::atomic<int> failing_errno = 0;
 

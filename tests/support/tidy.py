@@ -57,7 +57,7 @@ class Tidy:
                 return None
             headers = shlex.split(done.stdout.decode().partition(":")[2].replace("\\\n", ""))
             for text in (entry["command"], *headers):
-                # The same sources elsewhere have the same result.
+                # A path within the tree counts from its root: another clone has the same results.
                 digest.update(text.replace(str(self.build.parent), "").encode())
             for header in headers:
                 digest.update(self.read(pathlib.Path(entry["directory"], header)))

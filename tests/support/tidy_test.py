@@ -10,7 +10,7 @@ import tempfile
 
 import cases
 
-# Says that it read a file, and finds what the file calls a fault.
+# The script notes each file that it reads, and finds what the file calls a fault.
 CLANG_TIDY = """#!/bin/sh
 case "$*" in
 --version) cat {folder}/version ;;

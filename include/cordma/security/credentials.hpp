@@ -56,7 +56,7 @@ class CORDMA_EXPORT credentials {
   struct certificate_files {
     std::string chain;  ///< This side's certificate first, then those of its issuers.
     std::string key;    ///< Its private key, without a passphrase.
-    /// Whose signature a peer's certificate must have. No others are used.
+    /// Certificates of the authorities that may sign a peer's. The system's are not trusted.
     std::string authorities;
     /// Name or address that the peer's certificate must have, as subject alternative name; no name
     /// of a domain, such as ".example". Empty: who connects asks for the host it connects to; a

@@ -305,8 +305,8 @@ void release_all(queue_pair& qp) noexcept;
 /// requester.cpp, under slot->send: executes requests for one quantum; flushes in ERR and SQE.
 /// `posts` requests were just posted; each adds bytes to the quantum.
 void execute(queue_pair& qp, std::uint64_t posts = 1) noexcept;
-/// The same for a program's posts, which may end a timeout early: see "Reliability" in
-/// docs/design.md.
+/// Executes `posts` requests that the program just posted, under slot->send. A post may end a
+/// timeout early: "Reliability" in docs/design.md.
 void execute_posted(queue_pair& qp, std::uint64_t posts) noexcept;
 /// Ends the oldest open request. The CQE of a success is pushed together with later ones, at the
 /// latest at the end of execute().
