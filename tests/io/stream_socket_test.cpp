@@ -121,7 +121,9 @@ TEST_CASE("the address of a peer that has reset the connection is refused for th
   {
     const stream_socket dropped = std::move(server);
   }
-  const auto asked = [&]() -> task<socket_address> { co_return client.peer_address(); };
+  const auto asked = [&client = client]() -> task<socket_address> {
+    co_return client.peer_address();
+  };
   CHECK(code_of(exec, asked()) == std::errc::connection_reset);
   stream_socket never{exec, unique_fd{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)}};
   const auto nobody = [&]() -> task<socket_address> { co_return never.peer_address(); };
