@@ -116,56 +116,50 @@ void keep_private_data(connection_state& state, const cm::peer_message& said) {
 
 class request_arrival final : public arrival {
  public:
-  request_arrival(const connection_resources& resources, const connection_options& options,
-                  const admission& admit, cm::id request)
-      : resources_{resources},
-        options_{options},
-        admit_{admit},
-        host_{host_of(request.peer())},
-        id_{std::move(request)} {}
+  explicit request_arrival(cm::id request) : arrival{request.peer()}, id_{std::move(request)} {}
 
-  [[nodiscard]] client_host host() const noexcept override { return host_; }
-  task<connection> shake_hands() override;
+  [[nodiscard]] bool may_move_to(const connection_resources& other) const noexcept override {
+    return id_->device_name() == other.ctx.name();
+  }
+  void move_to(const connection_resources& other) override { id_->move_to(other.ways.cm_events()); }
+  task<connection> shake_hands(const handshake_terms& terms) override;
   task<> refuse(failure why) override;
 
  private:
-  task<connection> accept_plain();
+  task<connection> accept_plain(const connection_resources& resources, connection_options options,
+                                const admission& admit);
 
-  const connection_resources resources_;
-  connection_options options_;
-  const admission& admit_;
-  const client_host host_;
   std::optional<cm::id> id_;                 // Until `way_` has it.
   std::unique_ptr<connection_state> state_;  // Until the connection has it.
   std::optional<link> way_;                  // Runs over the agent of `state_`.
 };
 
-task<connection> request_arrival::shake_hands() {
-  options_ = found_by(*id_, resources_, options_);
-  if (options_.plain) co_return co_await accept_plain();
+task<connection> request_arrival::shake_hands(const handshake_terms& terms) {
+  const connection_options options = found_by(*id_, terms.resources, terms.options);
+  if (options.plain) co_return co_await accept_plain(terms.resources, options, terms.admit);
   const handshake::start theirs = start_of(id_->from_peer());
-  check_mode(theirs, options_);
-  state_ = std::make_unique<connection_state>(resources_, options_, id_->local(), id_->peer());
-  const handshake::start ours = make_start(options_);
-  state_->local_hello.nonce = ours.nonce;
-  bring_up(*state_, options_, *id_);
-  byte_channel& bytes = state_->agent->start_bytes();
-  id_->accept(qpn_of(*state_, options_), handshake::encode(ours), parameters_of(*state_, options_));
-  co_await id_->established();
+  check_mode(theirs, options);
   const socket_address local = id_->local();
-  const socket_address peer = id_->peer();
+  state_ = std::make_unique<connection_state>(terms.resources, options, local, peer);
+  const handshake::start ours = make_start(options);
+  state_->local_hello.nonce = ours.nonce;
+  bring_up(*state_, options, *id_);
+  byte_channel& bytes = state_->agent->start_bytes();
+  id_->accept(qpn_of(*state_, options), handshake::encode(ours), parameters_of(*state_, options));
+  co_await id_->established();
   way_.emplace(local, peer, std::make_unique<cm_link>(*state_, &bytes, std::exchange(id_, {})));
-  co_await way_->secure(options_.credentials, tls_role::server);
-  co_return co_await agree_as_server(theirs, options_, *way_, admit_,
+  co_await way_->secure(options.credentials, tls_role::server);
+  co_return co_await agree_as_server(theirs, options, *way_, terms.admit,
                                      [this]() -> auto& { return state_; });
 }
 
-task<connection> request_arrival::accept_plain() {
-  admit_plain(admit_, options_, id_->peer(), id_->from_peer().data());
-  state_ = std::make_unique<connection_state>(resources_, options_, id_->local(), id_->peer());
+task<connection> request_arrival::accept_plain(const connection_resources& resources,
+                                               connection_options options, const admission& admit) {
+  admit_plain(admit, options, peer, id_->from_peer().data());
+  state_ = std::make_unique<connection_state>(resources, options, id_->local(), peer);
   keep_private_data(*state_, id_->from_peer());
-  bring_up(*state_, options_, *id_);
-  id_->accept(qpn_of(*state_, options_), options_.private_data, parameters_of(*state_, options_));
+  bring_up(*state_, options, *id_);
+  id_->accept(qpn_of(*state_, options), options.private_data, parameters_of(*state_, options));
   co_await id_->established();
   state_->watch_over(std::make_unique<cm_link>(*state_, nullptr, std::exchange(id_, {})));
   co_return connection{std::move(state_)};
@@ -185,12 +179,8 @@ task<> request_arrival::refuse(failure why) {
 
 }  // namespace
 
-cm_door::cm_door(connection_resources resources, const socket_address& local, int backlog,
-                 const connection_options& options, admission admit)
-    : resources_{resources},
-      options_{options},
-      admit_{std::move(admit)},
-      requests_{resources.ways.cm_events(), local, backlog,
+cm_door::cm_door(cm::event_channel& events, const socket_address& local, int backlog)
+    : requests_{events, local, backlog,
                 rejection_of({.code = errc::refused,
                               .call = "handshake",
                               .detail = detail_text("too many clients at once, the listener's "
@@ -199,7 +189,7 @@ cm_door::cm_door(connection_resources resources, const socket_address& local, in
 
 task<std::unique_ptr<arrival>> cm_door::accept() {
   cm::id request = co_await requests_.accept();
-  co_return std::make_unique<request_arrival>(resources_, options_, admit_, std::move(request));
+  co_return std::make_unique<request_arrival>(std::move(request));
 }
 
 namespace {

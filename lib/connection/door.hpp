@@ -3,28 +3,44 @@
 #include "handshake_set.hpp"
 
 #include <cordma/connection/connection.hpp>
+#include <cordma/connection/endpoint.hpp>
+#include <cordma/connection/listener.hpp>
+#include <cordma/detail/connection/connection_resources.hpp>
 #include <cordma/io/socket_address.hpp>
 
 #include <memory>
 
 namespace cordma::detail {
 
+/// What a client's connection is made from, and who decides on the client.
+struct handshake_terms {
+  connection_resources resources;
+  connection_options options;
+  admission admit;
+};
+
 /// A client of a listener, from its coming until it has a connection or was refused. The tasks end
-/// before the object does.
+/// before the object does. \thread that of the runtime which accepted it, or which it moved to.
 class arrival {
  public:
-  arrival() = default;
+  explicit arrival(const socket_address& from) noexcept : peer{from} {}
   arrival(arrival&&) = delete;
   virtual ~arrival() = default;
 
-  [[nodiscard]] virtual client_host host() const noexcept = 0;
-  /// Runs the whole handshake. \errors `error`: the client is to be refused.
-  virtual task<connection> shake_hands() = 0;
+  const socket_address peer;
+
+  /// Returns whether a runtime has the device that the client has come to.
+  [[nodiscard]] virtual bool may_move_to(const connection_resources& other) const noexcept = 0;
+  /// Lets another runtime of the process shake hands, on its thread. \errors `error`.
+  virtual void move_to(const connection_resources& other) = 0;
+  /// Runs the whole handshake. `terms` outlive the task. \errors `error`: the client is to be
+  /// refused.
+  virtual task<connection> shake_hands(const handshake_terms& terms) = 0;
   /// Tells the client why its handshake failed, and waits a bounded time until it has heard.
   virtual task<> refuse(failure why) = 0;
 };
 
-/// Where a listener's clients come in.
+/// Where a listener's clients come in. \thread the executor's that it is made with.
 class door {
  public:
   door() = default;
@@ -38,5 +54,10 @@ class door {
   virtual void close() noexcept = 0;
   [[nodiscard]] virtual socket_address local_address() const = 0;
 };
+
+/// Listens on `local`, by rdma_cm or on a socket. \errors as `stream_listener`, `cm::listener` and
+///   `cm::event_channel`.
+std::unique_ptr<door> open_door(const connection_resources& resources, endpoint::bootstrap way,
+                                const socket_address& local, int backlog);
 
 }  // namespace cordma::detail

@@ -22,15 +22,6 @@ client_host host_of(const socket_address& address) noexcept {
   return host;
 }
 
-client_host peer_host(int fd) noexcept {
-  sockaddr_storage peer{};
-  socklen_t size_bytes = sizeof peer;
-  auto* const address = reinterpret_cast<sockaddr*>(&peer);
-  if (::getpeername(fd, address, &size_bytes) != 0) return {};
-  const bool is_ip = peer.ss_family == AF_INET || peer.ss_family == AF_INET6;
-  return is_ip ? host_of({address, size_bytes}) : client_host{};
-}
-
 failure dropped_at(const char* limit, unsigned value) noexcept {
   return {.code = errc::refused,
           .call = "handshake",

@@ -3,14 +3,11 @@
 #include "io/byte_channel.hpp"
 
 #include <cordma/connection/connection.hpp>
-#include <cordma/connection/connection_options.hpp>
-#include <cordma/connection/listener.hpp>
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/scheduler.hpp>
 #include <cordma/coro/semaphore.hpp>
 #include <cordma/coro/task.hpp>
-#include <cordma/detail/connection/connection_resources.hpp>
-#include <cordma/detail/io/stream_socket.hpp>
+#include <cordma/io/socket_address.hpp>
 
 #include <sys/socket.h>
 
@@ -31,8 +28,6 @@ struct client_host {
   std::array<std::uint8_t, 16> address{};
   auto operator<=>(const client_host&) const = default;
 };
-/// Returns the host at the other end of a connected socket.
-client_host peer_host(int fd) noexcept;
 client_host host_of(const socket_address& address) noexcept;
 
 /// Returns what a handshake ends with that was dropped because of an option's limit.
@@ -132,10 +127,5 @@ class handshake_set::member : public list_hook<member> {
   event dropped_;
   std::optional<failure> why_dropped_;
 };
-
-/// Does what `cordma::accept` does, for a handshake that may be dropped. \errors as `accept`; the
-/// reason of the drop.
-task<connection> accept(handshake_set::member& handshake, connection_resources resources,
-                        stream_socket stream, connection_options options, const admission& admit);
 
 }  // namespace cordma::detail

@@ -7,6 +7,7 @@
 #include "listener_state.hpp"
 #include "shake_hands.hpp"
 #include "stream_door.hpp"
+#include "ways_in.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
 
@@ -40,6 +41,13 @@ endpoint endpoint_of(const socket_address& address) {
   return {host, address.port()};
 }
 
+std::unique_ptr<door> open_door(const connection_resources& resources, endpoint::bootstrap way,
+                                const socket_address& local, int backlog) {
+  if (way == endpoint::bootstrap::rdma_cm)
+    return std::make_unique<cm_door>(resources.ways.cm_events(), local, backlog);
+  return std::make_unique<stream_door>(resources.executor, local, backlog);
+}
+
 }  // namespace detail
 
 listener::listener(connection_resources resources, const endpoint& local,
@@ -48,18 +56,11 @@ listener::listener(connection_resources resources, const endpoint& local,
   const socket_address where = detail::listening_address(local);
   detail::check_reach(where, options);
   check(limits);
-  std::unique_ptr<detail::door> door;
-  if (local.way == endpoint::bootstrap::rdma_cm) {
-    door = std::make_unique<detail::cm_door>(resources, where, limits.tcp_backlog, options,
-                                             limits.admit);
-  } else {
-    const auto shake_hands = [=](detail::link& way) {
-      return detail::shake_hands_as_server(resources, options, way, limits.admit);
-    };
-    door = std::make_unique<detail::stream_door>(resources.executor, where, limits.tcp_backlog,
-                                                 shake_hands);
-  }
-  state_.reset(new detail::listener_state{resources.executor, std::move(door), limits});
+  const auto shake_hands = [terms = detail::handshake_terms{resources, options, limits.admit}](
+                               detail::arrival& client) { return client.shake_hands(terms); };
+  state_.reset(new detail::listener_state{
+      resources.executor, detail::open_door(resources, local.way, where, limits.tcp_backlog),
+      shake_hands, limits});
   state_->way = local.way;
 }
 
@@ -86,17 +87,6 @@ endpoint listener::local_endpoint() const {
 const listener_counters& listener::counters() const noexcept { return state_->counters; }
 const std::optional<failure>& listener::last_rejection() const noexcept {
   return state_->last_rejection;
-}
-
-task<connection> detail::accept(handshake_set::member& handshake, connection_resources resources,
-                                stream_socket stream, connection_options options,
-                                const admission& admit) {
-  link way{std::move(stream)};
-  result<connection> made =
-      co_await as_result(handshake.run(shake_hands_as_server(resources, options, way, admit)));
-  if (!made.has_failure()) co_return std::move(made).value();
-  co_await handshake.refuse(bootstrap::refuse(way.refusal_channel(), way.for_peer(made.failure())));
-  throw error{made.failure()};
 }
 
 task<connection> accept(connection_resources resources, stream_socket stream,

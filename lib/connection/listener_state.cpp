@@ -23,10 +23,12 @@ void check(const listener_options& o) {
 namespace detail {
 
 listener_state::listener_state(cordma::executor& owner, std::unique_ptr<door> clients,
+                               callback<task<connection>(arrival&)> shake_hands,
                                const listener_options& options)
     : executor{(check(options), owner)},
       all_ended{owner},
       door_{std::move(clients)},
+      shake_hands_{std::move(shake_hands)},
       local_{door_->local_address()},
       handshakes_{owner, options.handshakes_max, options.handshake_timeout},
       ready_{options.ready_max},
@@ -81,9 +83,9 @@ task<> listener_state::accept_loop() {
   for (;;) {
     try {
       std::unique_ptr<arrival> client = co_await door_->accept();
-      handshake_set::place place = co_await handshakes_.enter(client->host());
-      auto handshake =
-          std::make_unique<handshake_set::member>(handshakes_, std::move(place), client->host());
+      const client_host host = host_of(client->peer);
+      handshake_set::place place = co_await handshakes_.enter(host);
+      auto handshake = std::make_unique<handshake_set::member>(handshakes_, std::move(place), host);
       tasks_.spawn(serve(std::move(client), std::move(handshake)));
       continue;
     } catch (const error& e) {
@@ -101,7 +103,7 @@ task<> listener_state::serve(std::unique_ptr<arrival> client,
                              std::unique_ptr<handshake_set::member> handshake) {
   result<connection> made = failure{};
   try {
-    made = co_await as_result(handshake->run(client->shake_hands()));
+    made = co_await as_result(handshake->run(shake_hands_(*client)));
     // A task may throw exceptions that are not cordma's: bad_alloc.
   } catch (const std::exception& e) {
     made = failure{.code = errc::refused, .call = "handshake", .detail = e.what()};

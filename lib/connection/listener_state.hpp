@@ -6,6 +6,7 @@
 #include <cordma/connection/listener.hpp>
 #include <cordma/coro/channel.hpp>
 #include <cordma/coro/scope.hpp>
+#include <cordma/detail/base/callback.hpp>
 
 #include <chrono>
 #include <memory>
@@ -28,7 +29,7 @@ class listener_state {
   static constexpr std::chrono::milliseconds accept_pause{50};
 
   listener_state(cordma::executor& owner, std::unique_ptr<door> clients,
-                 const listener_options& options);
+                 callback<task<connection>(arrival&)> shake_hands, const listener_options& options);
   listener_state(const listener_state&) = delete;
   listener_state& operator=(const listener_state&) = delete;
 
@@ -59,6 +60,7 @@ class listener_state {
   task<> finish();
 
   const std::unique_ptr<door> door_;
+  const callback<task<connection>(arrival&)> shake_hands_;
   const socket_address local_;
   handshake_set handshakes_;
   channel<connection> ready_;

@@ -1,25 +1,35 @@
 #include "stream_door.hpp"
 
 #include "bootstrap.hpp"
+#include "link.hpp"
+#include "shake_hands.hpp"
+
+#include <optional>
+#include <utility>
 
 namespace cordma::detail {
 namespace {
 
 class socket_arrival final : public arrival {
  public:
-  socket_arrival(stream_socket socket, const handshake_function& shake_hands)
-      : host_{peer_host(socket.fd())}, way_{std::move(socket)}, shake_hands_{shake_hands} {}
+  explicit socket_arrival(stream_socket socket)
+      : arrival{socket.peer_address()}, socket_{std::move(socket).release()} {}
 
-  [[nodiscard]] client_host host() const noexcept override { return host_; }
-  task<connection> shake_hands() override { return shake_hands_(way_); }
+  [[nodiscard]] bool may_move_to(const connection_resources&) const noexcept override {
+    return true;
+  }
+  void move_to(const connection_resources&) override {}  // No executor watches the socket yet.
+  task<connection> shake_hands(const handshake_terms& terms) override {
+    way_.emplace(stream_socket{terms.resources.executor, std::move(socket_)});
+    co_return co_await shake_hands_as_server(terms.resources, terms.options, *way_, terms.admit);
+  }
   task<> refuse(failure why) override {
-    return bootstrap::refuse(way_.refusal_channel(), way_.for_peer(why));
+    if (way_) co_await bootstrap::refuse(way_->refusal_channel(), way_->for_peer(why));
   }
 
  private:
-  const client_host host_;
-  link way_;
-  const handshake_function& shake_hands_;  // The door's, which outlives its handshakes.
+  unique_fd socket_;  // Until `way_` has it.
+  std::optional<link> way_;
 };
 
 }  // namespace
@@ -28,7 +38,7 @@ task<std::unique_ptr<arrival>> stream_door::accept() {
   for (;;) {
     stream_socket socket = co_await sockets_.accept();
     try {
-      co_return std::make_unique<socket_arrival>(std::move(socket), shake_hands_);
+      co_return std::make_unique<socket_arrival>(std::move(socket));
     } catch (const error&) {
       // The client has gone already.
     }

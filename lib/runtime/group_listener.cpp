@@ -2,7 +2,9 @@
 
 #include "base/check_option.hpp"
 #include "connection/connection_state.hpp"
+#include "connection/door.hpp"
 #include "connection/handshake_set.hpp"
+#include "connection/ways_in.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
 
@@ -58,13 +60,14 @@ struct alignas(64) group_listener::seat {
       : rt{where.rt},
         work{where.work},
         index{place_index},
-        options{changed(where.rt.connection_defaults(), wished.connections)},
+        terms{where.rt.resources(), changed(where.rt.connection_defaults(), wished.connections),
+              wished.admit},
         handshakes{where.rt.executor(), wished.handshakes_max, wished.handshake_timeout} {}
 
   runtime& rt;
   scope& work;
   const unsigned index;
-  connection_options options;  // Unchanged once it is served.
+  detail::handshake_terms terms;  // Unchanged once they are served.
   // The seat's own thread writes the following members.
   detail::handshake_set handshakes;
   unsigned owed = 0;  // Ended connections that the first thread does not know of yet.
@@ -87,30 +90,30 @@ group_listener::group_listener(const std::vector<place>& places, const endpoint&
   for (const place& where : places) {
     seats_.push_back(std::make_unique<seat>(where, unsigned(seats_.size()), options_));
     seat& made = *seats_.back();
-    if (options_.connections_of)
-      call_on(made.rt, [&] {
-        made.options =
+    const auto prepare = [&] {
+      if (options_.connections_of)
+        made.terms.options =
             changed(made.rt.connection_defaults(), options_.connections_of(made.rt, made.index));
-      });
-    check_connections(made.rt.context(), made.options);
-  }
-  if (local.way == endpoint::bootstrap::rdma_cm) {
-    throw error{
-        {.code = errc::not_supported,
-         .call = "serve",
-         .detail = "a group listens on sockets; for rdma_cm, listen on one of its runtimes"}};
+      if (local.way == endpoint::bootstrap::rdma_cm) made.terms.resources.ways.cm_events();
+    };
+    call_on(made.rt, prepare);
+    check_connections(made.rt.context(), made.terms.options);
   }
   const socket_address where = detail::listening_address(local);
-  for (const auto& each : seats_) detail::check_reach(where, each->options);
-  door_.emplace(seats_.front()->rt.executor(), where, options_.tcp_backlog);
+  for (const auto& each : seats_) detail::check_reach(where, each->terms.options);
+  seat& first = *seats_.front();
+  call_on(first.rt, [&] {
+    door_ = detail::open_door(first.terms.resources, local.way, where, options_.tcp_backlog);
+  });
   local_ = detail::endpoint_of(door_->local_address());
+  local_.way = local.way;
 }
 
 group_listener::~group_listener() = default;
 
 void group_listener::start() {
   seat& first = *seats_.front();
-  call_on(first.rt, [&] { first.work.spawn(accept_all(std::move(*door_))); });
+  call_on(first.rt, [&] { first.work.spawn(accept_all(std::move(door_))); });
 }
 
 group_listener_counters group_listener::counters() const noexcept {
@@ -127,19 +130,23 @@ group_listener_counters group_listener::counters() const noexcept {
 
 // ---- the first thread ------------------------------------------------------------------------
 
-task<> group_listener::accept_all(stream_listener door) {
+task<> group_listener::accept_all(std::unique_ptr<detail::door> door) {
   for (;;) {
-    result<stream_socket> taken = co_await as_result(door.accept());
-    if (taken.is_cancelled()) co_return;
-    if (taken.has_value()) {
+    try {
+      client newcomer = co_await door->accept();
       for (;;) {
         const auto acquired = co_await as_result(with_timeout(room_.acquire(), crowded_timeout));
         if (acquired.is_cancelled()) co_return;
         if (acquired.has_value()) break;
         drop_handshakes();
       }
-      if (hand_over(std::move(*taken).release())) continue;
+      if (hand_over(std::move(newcomer))) continue;
       room_.release();
+    } catch (const error& e) {
+      if (e.code() == errc::device_failed) co_return seats_.front()->accept_errors.add();
+      // The client may be taken later.
+    } catch (const std::bad_alloc&) {
+      // The client finds its way closed.
     }
     seats_.front()->accept_errors.add();
     co_await sleep_for(accept_pause);
@@ -158,11 +165,14 @@ void group_listener::drop_handshakes() noexcept {
   }
 }
 
-bool group_listener::hand_over(unique_fd socket) noexcept {
-  seat& to = next_seat();
+bool group_listener::hand_over(client newcomer) noexcept {
+  seat& to = next_seat(*newcomer);
   try {
+    newcomer->move_to(to.terms.resources);
     to.rt.executor().post(
-        [this, &to, s = std::move(socket)]() mutable noexcept { begin(to, std::move(s)); });
+        [this, &to, n = std::move(newcomer)]() mutable noexcept { begin(to, std::move(n)); });
+  } catch (const error&) {
+    return false;
   } catch (const std::bad_alloc&) {
     return false;
   }
@@ -170,41 +180,45 @@ bool group_listener::hand_over(unique_fd socket) noexcept {
   return true;
 }
 
-/// Returns the seat with the fewest connections; among several, the first after the last choice.
-group_listener::seat& group_listener::next_seat() noexcept {
+/// Returns the seat with the fewest connections; among several, the first after the last choice. A
+/// client whose device no seat has is refused by any.
+group_listener::seat& group_listener::next_seat(const detail::arrival& newcomer) noexcept {
+  const auto rank = [&](std::size_t i) {
+    const seat& one = *seats_[i];
+    return std::pair{!newcomer.may_move_to(one.terms.resources), one.connections};
+  };
   std::size_t best = (last_seat_ + 1) % seats_.size();
   for (std::size_t i = 1; i < seats_.size(); ++i) {
     const std::size_t other = (last_seat_ + 1 + i) % seats_.size();
-    if (seats_[other]->connections < seats_[best]->connections) best = other;
+    if (rank(other) < rank(best)) best = other;
   }
   last_seat_ = best;
   return *seats_[best];
 }
 
-// ---- the thread that a socket was passed to --------------------------------------------------
+// ---- the thread that a client was passed to --------------------------------------------------
 
-void group_listener::begin(seat& here, unique_fd socket) noexcept {
+void group_listener::begin(seat& here, client newcomer) noexcept {
   try {
-    here.work.spawn(serve(here, std::move(socket)));
+    here.work.spawn(serve(here, std::move(newcomer)));
   } catch (const std::bad_alloc&) {
     give_back(here);
   }
 }
 
-task<> group_listener::serve(seat& here, unique_fd socket) {
+task<> group_listener::serve(seat& here, client newcomer) {
   bool is_connected = false;
   std::optional<detail::handshake_set::member> handshake;
-  handler_failure failed;
+  handler_failure failed{newcomer->peer, nullptr};
   try {
-    stream_socket stream{here.rt.executor(), std::move(socket)};
-    failed.peer = stream.peer_address();
-    const detail::client_host host = detail::peer_host(stream.fd());
+    const detail::client_host host = detail::host_of(newcomer->peer);
     detail::handshake_set::place held = co_await here.handshakes.enter(host);
     handshake.emplace(here.handshakes, std::move(held), host);
-    task<connection> shaking = detail::accept(*handshake, here.rt.resources(), std::move(stream),
-                                              here.options, options_.admit);
-    connection conn = co_await std::move(shaking);
+    result<connection> made = co_await as_result(handshake->run(newcomer->shake_hands(here.terms)));
+    if (made.has_failure()) co_await handshake->refuse(newcomer->refuse(made.failure()));
+    connection conn = std::move(made).value();
     handshake.reset();
+    newcomer.reset();
     is_connected = true;
     here.connected.add();
     task<> handling = handler_(here.rt, here.index, std::move(conn));

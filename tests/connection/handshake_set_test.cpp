@@ -172,6 +172,12 @@ TEST_CASE("all handshakes can be dropped that have lasted for a while", "[connec
   CHECK(c.members[2].was_dropped());
 }
 
+namespace {
+
+client_host host_of(const stream_socket& socket) { return detail::host_of(socket.peer_address()); }
+
+}  // namespace
+
 TEST_CASE("a host is an address without the port, in either notation", "[connection][floods]") {
   executor executor;
   stream_listener door{executor, socket_address::loopback(0)};
@@ -180,23 +186,23 @@ TEST_CASE("a host is an address without the port, in either notation", "[connect
   const test::raw_peer b = test::dial_from(executor, "127.0.0.1", port);
   const test::raw_peer c = test::dial_from(executor, "127.0.0.2", port);
   std::array<client_host, 3> seen;
-  for (client_host& one : seen) one = detail::peer_host(executor.run(door.accept()).fd());
+  for (client_host& one : seen) one = host_of(executor.run(door.accept()));
   CHECK(seen[0] == seen[1]);
   CHECK(seen[0] != seen[2]);
 
   std::array<int, 2> pair{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) == 0);
-  const unique_fd one{pair[0]};
-  const unique_fd other{pair[1]};
-  CHECK(detail::peer_host(one.get()) == detail::peer_host(other.get()));
-  CHECK(detail::peer_host(one.get()) != seen[0]);
+  const stream_socket one{executor, unique_fd{pair[0]}};
+  const stream_socket other{executor, unique_fd{pair[1]}};
+  CHECK(host_of(one) == host_of(other));
+  CHECK(host_of(one) != seen[0]);
 
-  const unique_fd v6{::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  unique_fd v6{::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   if (!v6.is_open()) return;  // The kernel has no IPv6.
   sockaddr_in6 mapped{};
   mapped.sin6_family = AF_INET6;
   mapped.sin6_port = htons(port);
   REQUIRE(::inet_pton(AF_INET6, "::ffff:127.0.0.1", &mapped.sin6_addr) == 1);
   REQUIRE(::connect(v6.get(), reinterpret_cast<const sockaddr*>(&mapped), sizeof mapped) == 0);
-  CHECK(detail::peer_host(v6.get()) == seen[0]);
+  CHECK(host_of(stream_socket{executor, std::move(v6)}) == seen[0]);
 }

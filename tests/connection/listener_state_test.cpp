@@ -2,7 +2,7 @@
 
 #include "connection/bootstrap.hpp"
 
-#include "connection/stream_door.hpp"
+#include "connection/link.hpp"
 #include "support/silent_client.hpp"
 #include "support/some_hello.hpp"
 #include "support/until.hpp"
@@ -20,6 +20,33 @@ using test::some_hello;
 
 namespace {
 
+/// A client of a fixture, whose handshake needs no device.
+struct greeter final : detail::arrival {
+  explicit greeter(stream_socket socket) : arrival{socket.peer_address()}, way{std::move(socket)} {}
+  [[nodiscard]] bool may_move_to(const connection_resources&) const noexcept override {
+    return false;
+  }
+  void move_to(const connection_resources&) override {}
+  task<connection> shake_hands(const detail::handshake_terms&) override { co_return connection{}; }
+  task<> refuse(failure why) override {
+    return bootstrap::refuse(way.refusal_channel(), way.for_peer(why));
+  }
+
+  detail::link way;
+};
+
+struct greeters_door final : detail::door {
+  greeters_door(cordma::executor& executor, int backlog)
+      : sockets{executor, socket_address::loopback(0), backlog} {}
+  task<std::unique_ptr<detail::arrival>> accept() override {
+    co_return std::make_unique<greeter>(co_await sockets.accept());
+  }
+  void close() noexcept override { sockets.close(); }
+  [[nodiscard]] socket_address local_address() const override { return sockets.local_address(); }
+
+  stream_listener sockets;
+};
+
 /// Accepts whoever says hello properly; needs no device.
 struct fixture {
   explicit fixture(const listener_options& options = {.handshakes_max = 4,
@@ -27,10 +54,10 @@ struct fixture {
                    const time_source* clock = nullptr)
       : executor{{.clock = clock}} {
     server.reset(new detail::listener_state{
-        executor,
-        std::make_unique<detail::stream_door>(
-            executor, socket_address::loopback(0), options.tcp_backlog,
-            [this](detail::link& way) { return shake_hands(way.channel()); }),
+        executor, std::make_unique<greeters_door>(executor, options.tcp_backlog),
+        [this](detail::arrival& client) {
+          return shake_hands(static_cast<greeter&>(client).way.channel());
+        },
         options});
   }
   test::raw_peer dial() {
@@ -301,7 +328,7 @@ TEST_CASE("a listener whose door has ended is closed, and says why", "[connectio
   };
   cordma::executor executor;
   const std::unique_ptr<detail::listener_state, fixture::dropper> server{
-      new detail::listener_state{executor, std::make_unique<ended_door>(), {}}};
+      new detail::listener_state{executor, std::make_unique<ended_door>(), {}, {}}};
   const auto waited = executor.run(as_result(with_timeout(server->accept_open(), 60s)));
   REQUIRE(waited.has_failure());
   CHECK(waited.failure().code == make_error_code(errc::device_failed));

@@ -5,16 +5,19 @@
 #include <cordma/coro/semaphore.hpp>
 #include <cordma/detail/base/callback.hpp>
 #include <cordma/detail/base/export.hpp>
-#include <cordma/detail/base/unique_fd.hpp>
 #include <cordma/runtime/runtime.hpp>
 
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 namespace cordma {
+
+namespace detail {
+class arrival;
+class door;
+}  // namespace detail
 
 /// Handles one connection on the thread of `rt`, the group's runtime number `index`; calls run side
 /// by side. Threads call the handler at once, so the program protects what they share. When the
@@ -22,7 +25,7 @@ namespace cordma {
 using connection_handler = callback<task<>(runtime& rt, unsigned index, connection conn)>;
 
 struct serve_options {
-  /// Connections of the whole listener, from the TCP accept to the end of the handler; 1 to
+  /// Connections of the whole listener, from the accept to the end of the handler; 1 to
   /// `connections_limit`. Further clients, up to `tcp_backlog`, wait in the kernel until a
   /// connection ends or their `connect_timeout` is over. While one waits, every
   /// `group_listener::crowded_timeout`, handshakes are dropped that have used up a tenth of
@@ -59,9 +62,10 @@ struct group_listener_counters {
 };
 
 /// One port whose connections are spread over the threads of a group. The first thread accepts, and
-/// passes each socket to the thread with the fewest connections, in turn where several have. That
-/// thread runs the handshake, the queue pair and the handler. docs/decisions/0006-one-listener.md
-/// gives the reasons. `runtime_group::serve` makes the listener. \thread any.
+/// passes each client to the thread with the fewest connections, in turn where several have; by
+/// rdma_cm, only a thread whose device the client has come to. That thread runs the handshake, the
+/// queue pair and the handler. docs/decisions/0006-one-listener.md gives the reasons.
+/// `runtime_group::serve` makes the listener. \thread any.
 class CORDMA_EXPORT group_listener {
  public:
   /// Pause after a failure of accept(2), which would fail again at once.
@@ -88,20 +92,21 @@ class CORDMA_EXPORT group_listener {
 
  private:
   struct seat;
+  using client = std::unique_ptr<detail::arrival>;
 
-  task<> accept_all(stream_listener door);
+  task<> accept_all(std::unique_ptr<detail::door> door);
   void drop_handshakes() noexcept;
-  bool hand_over(unique_fd socket) noexcept;
-  seat& next_seat() noexcept;
-  void begin(seat& here, unique_fd socket) noexcept;
-  task<> serve(seat& here, unique_fd socket);
+  bool hand_over(client newcomer) noexcept;
+  seat& next_seat(const detail::arrival& newcomer) noexcept;
+  void begin(seat& here, client newcomer) noexcept;
+  task<> serve(seat& here, client newcomer);
   void give_back(seat& here) noexcept;
 
   const serve_options options_;
   const connection_handler handler_;
   std::vector<std::unique_ptr<seat>> seats_;
   // The first thread uses the following members.
-  std::optional<stream_listener> door_;  // Set until that thread has taken it.
+  std::unique_ptr<detail::door> door_;  // Until `accept_all` has it.
   endpoint local_;
   semaphore room_;
   std::size_t last_seat_;
