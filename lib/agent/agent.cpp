@@ -1,5 +1,6 @@
 #include "agent.hpp"
 
+#include "base/is_same_secret.hpp"
 #include "queue/send_queue.hpp"
 
 #include <algorithm>
@@ -20,13 +21,6 @@ namespace {
 
 [[noreturn]] void fail_frame(const char* what) {
   throw error{{.code = errc::bad_frame, .call = "agent", .detail = what}};
-}
-
-/// Compares in a time that does not tell where the difference is.
-bool same_bytes(const agent_protocol::payload& a, const agent_protocol::payload& b) noexcept {
-  std::byte difference{};
-  for (std::size_t n = 0; n < a.size(); ++n) difference |= a[n] ^ b[n];
-  return difference == std::byte{};
 }
 
 agent_protocol::frame refused(std::uint64_t tag, errc why, std::uint64_t limit = 0) noexcept {
@@ -156,7 +150,7 @@ void agent::on_bootstrap(const frame& f, unsigned slot) {
     return bytes->on_frame(f, slot);
   }
   if (!expected_) fail_frame("a proof that nobody expects");
-  if (!same_bytes(agent_protocol::payload_of(f), *expected_)) fail_frame("the wrong proof");
+  if (!is_same_secret(agent_protocol::payload_of(f), *expected_)) fail_frame("the wrong proof");
   expected_.reset();
   is_running_ = true;
   channel.release(slot);

@@ -46,14 +46,4 @@ std::optional<std::size_t> tls_engine::read(std::span<std::byte> /*into*/) { nev
 std::size_t tls_engine::write(std::span<const std::byte> /*from*/) { never(); }
 void tls_engine::close() noexcept { never(); }
 
-bool is_same_secret(std::span<const std::byte> a, std::span<const std::byte> b) noexcept {
-  if (a.size() != b.size()) return false;
-  volatile unsigned char difference = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference =
-        static_cast<unsigned char>(difference | std::to_integer<unsigned char>(a[i] ^ b[i]));
-  }
-  return difference == 0;
-}
-
 }  // namespace cordma

@@ -6,7 +6,6 @@
 #include <cordma/detail/base/assert.hpp>
 
 #include <openssl/bio.h>
-#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
@@ -299,10 +298,6 @@ void tls_engine::fail_handshake() {
   }
   ERR_clear_error();
   detail::throw_error(explain(notes_, used_, asked_name_));
-}
-
-bool is_same_secret(std::span<const std::byte> a, std::span<const std::byte> b) noexcept {
-  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
 }  // namespace cordma

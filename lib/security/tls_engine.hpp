@@ -76,7 +76,4 @@ class tls_engine {
   identity peer_;
 };
 
-/// Compares in a time that tells nothing of where they differ.
-bool is_same_secret(std::span<const std::byte> a, std::span<const std::byte> b) noexcept;
-
 }  // namespace cordma

@@ -134,14 +134,3 @@ TEST_CASE("a key of another certificate is refused, and one with a passphrase", 
   const failure f = failure_of([&] { credentials::certificates(files); });
   CHECK_THAT(detail_of(f), Contains("passphrase") && !Contains("a secret"));
 }
-
-TEST_CASE("secrets are the same if all bytes are", "[security]") {
-  CHECK(is_same_secret(secret_of(1), secret_of(1)));
-  CHECK(is_same_secret({}, {}));
-  CHECK_FALSE(is_same_secret(secret_of(1), secret_of(1, 31)));
-  for (std::size_t i = 0; i < 32; ++i) {
-    std::vector<std::byte> other = secret_of(1);
-    other[i] ^= std::byte{0x80};
-    CHECK_FALSE(is_same_secret(secret_of(1), other));
-  }
-}

@@ -1,5 +1,3 @@
-#include "security/tls_engine.hpp"
-
 #include <cordma/base/error.hpp>
 #include <cordma/security/credentials.hpp>
 
@@ -17,13 +15,4 @@ TEST_CASE("without OpenSSL keys and certificates are refused at once, with the w
   CHECK_THROWS_WITH(credentials::psk(key), Contains("credentials::psk") && Contains(way_out));
   CHECK_THROWS_WITH(credentials::certificates({}),
                     Contains("credentials::certificates") && Contains(way_out));
-}
-
-TEST_CASE("without OpenSSL secrets are compared all the same", "[security]") {
-  std::vector<std::byte> a(32);
-  const std::vector<std::byte> b(32);
-  CHECK(is_same_secret(a, b));
-  CHECK_FALSE(is_same_secret(a, std::span{b}.first(31)));
-  a[31] = std::byte{1};
-  CHECK_FALSE(is_same_secret(a, b));
 }

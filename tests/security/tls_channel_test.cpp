@@ -129,7 +129,7 @@ TEST_CASE("both sides export the same secret, another for each label, context an
       for (const char* label : {"EXPORTER-cordma-a", "EXPORTER-cordma-b"}) {
         for (const char* context : {"", "hello", "hellp"}) {
           const auto ours = w.on_client.export_secret(label, bytes_of(context));
-          CHECK(is_same_secret(ours, w.on_server.export_secret(label, bytes_of(context))));
+          CHECK(ours == w.on_server.export_secret(label, bytes_of(context)));
           seen.push_back(ours);
         }
       }
