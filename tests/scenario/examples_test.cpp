@@ -217,17 +217,6 @@ TEST_CASE("example 10's server lets no file out of its folder", "[scenario][devi
   CHECK_FALSE(std::filesystem::is_regular_file(transfer.to.path / name));
 }
 
-TEST_CASE("a benchmark writes its figures as an array of objects with the promised keys",
-          "[scenario]") {
-  const outcome ran = run(CORDMA_BUILD_FOLDER "/bench/bench_coro coro/channel --json /dev/stdout");
-  INFO(ran.output);
-  CHECK(ran.exit_status == 0);
-  for (const char* key : {"bench", "case", "metric", "unit", "value", "baseline", "ratio"}) {
-    CHECK_THAT(ran.output, Catch::Contains('"' + std::string{key} + "\": "));
-  }
-  CHECK_THAT(ran.output, Catch::Contains("\n[\n  {") && Catch::EndsWith("}\n]\n"));
-}
-
 TEST_CASE("the demo's two processes move data and print what happened", "[scenario][device]") {
   const outcome ran = run(CORDMA_SOURCE_FOLDER "/examples/demo " CORDMA_BUILD_FOLDER);
   INFO(ran.output);
