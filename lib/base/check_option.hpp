@@ -9,7 +9,7 @@ void check_option(const char* options, const char* name, long long value, long l
                   long long high);
 
 /// \errors errc::limit_exceeded: `value` is not from `low` to `high`; the detail names all three in
-/// milliseconds.
+///   milliseconds.
 void check_option(const char* options, const char* name, time_span value, time_span low,
                   time_span high);
 /// A timeout: 1 ms to 24 hours.

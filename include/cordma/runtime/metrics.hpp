@@ -43,7 +43,7 @@ struct labelled_metrics {
 /// Formats the metrics of one runtime, or of several with different labels, in Prometheus' text
 /// format, version 0.0.4 (`Content-Type: text/plain; version=0.0.4`).
 /// \errors  errc::out_of_range: Prometheus does not allow a label's name (it begins with a digit or
-/// with `__`), or cordma uses it: `device`, `port`, `kind`, `counter`, `backend`.
+///   with `__`), or cordma uses it: `device`, `port`, `kind`, `counter`, `backend`.
 /// \thread any. \cost  about 12 KiB of text for each.
 CORDMA_EXPORT std::string to_prometheus(std::span<const labelled_metrics> all);
 CORDMA_EXPORT std::string to_prometheus(const metrics& one,

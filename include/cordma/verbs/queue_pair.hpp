@@ -59,8 +59,8 @@ class CORDMA_EXPORT queue_pair {
 
   /// The following calls move the queue pair to the named state, with one system call each.
   /// \errors  errc::illegal_transition: not possible from `state()`; names the states allowed.
-  /// errc::limit_exceeded: an attribute is out of range; names it and its limit. An errno of
-  /// ibv_modify_qp(3): the detail names the faulty attribute if possible.
+  ///   errc::limit_exceeded: an attribute is out of range; names it and its limit. An errno of
+  ///   ibv_modify_qp(3): the detail names the faulty attribute if possible.
   void to_init(std::uint8_t port, std::uint16_t pkey_index = 0, access remote = access::none);
   void to_rtr(const rtr_attributes& attributes);
   void to_rts(const rts_attributes& attributes);
