@@ -67,7 +67,7 @@ concept protobuf_message =
 /// unions, bit-fields, structs without a constexpr constructor and those of hundreds of KiB; g++ 12
 /// overlooks pointers in arrays. For such a type that fulfils the rule, say so:
 ///
-/// template <> inline constexpr bool cordma::rpc::is_plain<header> = true;
+///     template <> inline constexpr bool cordma::rpc::is_plain<header> = true;
 template <class T>
 inline constexpr bool is_plain = std::is_empty_v<T> || detail::all_bits<T>;
 

@@ -35,7 +35,7 @@ constexpr std::uint64_t method_id(std::string_view name) noexcept {
 
 /// A method: its name, its request and its reply. Both sides declare it alike:
 ///
-/// struct get : cordma::rpc::method<"store.get", key, std::string> {};
+///     struct get : cordma::rpc::method<"store.get", key, std::string> {};
 ///
 /// `static constexpr bool is_idempotent = true;` in it says that a call may run more than once. A
 /// client that reconnects then repeats calls that may have run.
