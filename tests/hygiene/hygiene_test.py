@@ -147,7 +147,7 @@ Code is no link: `a[0](none.md)`, ``b`[0](none.md)``.
 /// """ + "word " * 30 + """
 /// \\endverbatim
 /// """ + "Word " * 24 + """ends. """ + "Word " * 24 + """ends.
-/// \\errors as `f`. \\thread """ + "word " * 25 + """
+/// \\errors as `f` \\thread """ + "word " * 25 + """
 constexpr auto text = "// it is text";  // `it` is a name.
 constexpr char quote = '"', mark = '"';  // A digit: 1'000.
 """,
