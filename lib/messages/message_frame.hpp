@@ -16,8 +16,7 @@ namespace cordma::message_protocol {
 /// functions.
 
 inline constexpr std::size_t header_bytes = 8;
-inline constexpr std::size_t frame_bytes_max = 40;  ///< the limit of every kind but data and
-                                                    ///< control
+inline constexpr std::size_t frame_bytes_max = 40;  ///< limit of kinds but data and control
 /// Credits that messages leave to other frames. Without them, two sides whose programs take no
 /// messages could not even tell credits.
 inline constexpr std::uint32_t credits_reserved = 4;

@@ -9,7 +9,7 @@
 
 namespace cordma {
 
-/// Findings about the peer in one handshake. OpenSSL's callbacks note it, because its error codes
+/// Findings about the peer in one handshake. OpenSSL's callbacks note them, because its error codes
 /// say too little. Texts that come from the peer are printable here.
 struct handshake_notes {
   enum class finding : unsigned char {
@@ -38,8 +38,7 @@ struct handshake_notes {
 
   // Keys, on the side that listens.
   std::string key_id;   // The peer's first.
-  std::size_t key = 0;  // Index of the peer's key; that of the random key if there is none of this
-                        // id.
+  std::size_t key = 0;  // Index of the peer's key, or of the random key if this id is unknown.
   bool was_key_offered = false;
 
   // Names the wrong certificate in the peer's chain.

@@ -40,8 +40,8 @@ tls_channel::tls_channel(const credentials& used, byte_channel& below)
 tls_channel::~tls_channel() { below_.listen(nullptr); }
 
 /// A failure of any kind breaks the channel, which then sends nothing more, not even OpenSSL's
-/// alert. A failed step of the handshake leaves only that alert. A refusal in the clear thus starts
-/// where a record would.
+/// alert. A failed step of the handshake leaves only that alert to send. A refusal in the clear
+/// thus starts where a record would.
 template <class Step>
 auto tls_channel::guarded(Step step) {
   try {
