@@ -41,8 +41,8 @@ struct call_state {
 /// | answering: `is_answering` | `answer`, from `finish` or `refuse` |
 /// | closed: spare | `end` calls `close`; the answer is posted, or the link has ended |
 ///
-/// While a call is answering, the answer waits for credit, or the client reads it. A caller may
-/// give up in any state, which sets `is_over`.
+/// While a call is answering, the answer waits for credit, or the client reads it. A caller that
+/// lends memory may give up in any state, which sets `is_over`.
 struct incoming_call final : list_hook<incoming_call>,
                              call_state,
                              public encoded_message,
