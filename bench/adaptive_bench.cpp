@@ -84,8 +84,8 @@ void sweep(bench::recorder& recorder, two_processes& both, std::chrono::microsec
   recorder.count(which, "event CPU", "us/op", processor[event]);
   recorder.count(which, "adaptive CPU", "us/op", processor[adaptive],
                  std::min(processor[busy], processor[event]));
-  // No mode can be as quick as busy and as cheap as event where operations are far apart: what one
-  // decides about is the sum, of the time that is waited for and the processor's.
+  // No mode can be as quick as busy and as cheap as event where operations are far apart. The sum
+  // of the time that is waited for and of the processor's decides.
   const auto sum = [&](std::size_t i) { return us[i] + processor[i]; };
   recorder.count(which, "adaptive both", "us/op", sum(adaptive), std::min(sum(busy), sum(event)));
 }

@@ -81,7 +81,7 @@ class answering {
   cordma::scope work_{rt.executor()};
 };
 
-/// Both ends, with a thread each, in one mode and on one backend.
+/// Two ends, with a thread each, in one mode and on one backend.
 class both_ends {
  public:
   both_ends(bench::second_thread& other, completion_mode mode, io_backend backend)

@@ -159,7 +159,7 @@ class crowd {
     return cordma::test::on_test_device(std::move(o));
   }
   usage now() { return {resident_bytes(), rt_.memory().statistics().in_use_bytes}; }
-  /// All of the process's memory that is there (proc_pid_statm(5)).
+  /// Returns the resident memory of the process (proc_pid_statm(5)).
   static std::size_t resident_bytes() {
     std::size_t pages_mapped = 0, pages_there = 0;
     std::ifstream{"/proc/self/statm"} >> pages_mapped >> pages_there;

@@ -1,5 +1,5 @@
-// Tasks: coroutines that start when they are awaited, run side by side in a scope, and hand their
-// values and errors to whoever waits for them. Needs no RDMA device.
+// Tasks are coroutines that start when they are awaited, and run side by side in a scope. The
+// awaiting coroutine gets their values and errors. Needs no RDMA device.
 
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_all.hpp>
@@ -22,7 +22,7 @@ cordma::task<> worker(int number) {
 }
 
 cordma::task<> main_task() {
-  // One after the other.
+  // Two tasks run one after the other.
   std::printf("3 squared is %d\n", co_await square(3));
 
   // Two at once: a tuple of their values.

@@ -52,7 +52,7 @@ cordma::task<> server(cordma::listener& listener) {
   co_await conn.close();
 }
 
-/// Nobody may ask for memory unless the server says how much.
+/// Peers may ask for memory only if the server says how much.
 cordma::connection_options lend_up_to_64_mib() {
   cordma::connection_options options;
   options.agent.lending.bytes_max = std::size_t{64} << 20;

@@ -1,7 +1,7 @@
 // Remote procedure calls: a client keeps DEPTH calls under way until it has made CALLS of them, and
-// shows how long they took. Two processes: `server` prints its address, `client HOST:PORT` goes
-// there; then comes the device ('' is the first), for the client also CALLS and DEPTH
-// (`examples/processes` starts both).
+// shows how long they took. The first process is `server`, which prints its address; the second is
+// `client HOST:PORT`. Then comes the device ('' is the first), for the client also CALLS and DEPTH.
+// `examples/processes` starts both.
 
 #include <cordma/cordma.hpp>
 
@@ -39,7 +39,7 @@ cordma::task<> serve(cordma::listener& listener) {
   std::printf("server: answered %ju calls\n", std::uintmax_t{server.counters().replied});
 }
 
-/// One of those that run side by side: a call after another, while any are left.
+/// Makes a call after another, while any are left. Several run side by side.
 cordma::task<> call(cordma::rpc::client& server, unsigned& left, std::vector<us>& latencies) {
   std::array<std::byte, 64> text;
   while (left > 0) {

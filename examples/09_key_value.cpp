@@ -1,6 +1,7 @@
 // A store of values by their keys. PUT is a call, whose value the server fetches by READ, out of
-// the client's memory. GET is a READ of the client's out of the server's, whose program takes no
-// part in it: key_value.hpp says how a client knows that what it read was not changed meanwhile.
+// the client's memory. GET is a READ of the client's out of the server's memory. The server's
+// program takes no part in it. key_value.hpp says how a client knows that what it read was not
+// changed meanwhile.
 //
 // `server` prints its address, two of `client HOST:PORT` go there; a last argument names the device
 // (`examples/processes` starts them all).

@@ -132,7 +132,7 @@ struct outgoing_file {
   crc64 sum;
 };
 
-/// One of those that run side by side: a piece after another, while any are left.
+/// Sends a piece after another, while any are left. Several run side by side.
 cordma::task<> send_pieces(cordma::runtime& rt, cordma::rpc::client& server, outgoing_file& file) {
   cordma::local_mr memory = rt.memory().allocate_uninitialized(piece_max);
   while (file.begun < file.size_bytes) {

@@ -169,7 +169,7 @@ cordma::task<> overstay(cordma::runtime& rt, demo::meeting& server) {
   expect(posted() == posted_before && conn.is_open(), "nothing was posted");
   std::printf("[client] refused by its own side: %s\n", refused_here.failure().to_string().c_str());
 
-  // Our side knows no lease of the raw name: the owner's device has to refuse the WRITE.
+  // This side knows no lease of the raw name: the owner's device has to refuse the WRITE.
   const auto raw = cordma::remote_mr_slice::decode(remote.slice().encode());
   const auto refused_there = co_await cordma::as_result(conn.write(late, raw));
   expect(refused_there.has_failure() && refused_there.failure().code ==

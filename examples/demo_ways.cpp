@@ -32,7 +32,7 @@ std::string contents_of(const std::filesystem::path& path) {
   return text;
 }
 
-/// Nobody reads half of the text: the file gets its name when it is whole.
+/// The file gets its name when it is whole, so a reader never finds half of the text.
 void publish(const std::filesystem::path& path, const std::string& text) {
   const std::filesystem::path part = path.string() + ".part";
   std::ofstream file{part};

@@ -55,7 +55,7 @@ inline std::string checked_name(std::string_view name) {
 /// Has a temporary name until it is kept, and is gone if it never is, unless its program is killed.
 class incoming_file {
  public:
-  /// Says now if there is no space, and not when the last piece comes.
+  /// Throws at once if there is no space, and not when the last piece comes.
   incoming_file(const std::string& folder, std::string_view name, std::uint64_t size_bytes)
       : path_{folder + '/' + checked_name(name)}, size_bytes_{size_bytes}, temporary_{folder} {
     const auto length = off_t(std::min<std::uint64_t>(size_bytes, LLONG_MAX));

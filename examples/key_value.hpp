@@ -90,8 +90,8 @@ inline std::size_t place_of(std::string_view key, std::size_t probe, std::size_t
   return (crc64{}.add(std::as_bytes(std::span{key})).value() + probe) % slots;
 }
 
-/// The owner's side. Each peer of its runtime may read all of it, if it knows the key or guesses
-/// it, and nothing beside it: it has a registration of its own.
+/// The owner's side. A peer of its runtime that knows the key or guesses it may read the whole
+/// table. The table has a registration of its own, so the peer reads nothing beside it.
 class table {
  public:
   table(cordma::runtime& rt, std::size_t slots)

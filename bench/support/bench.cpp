@@ -80,8 +80,8 @@ std::uint64_t ops_per_round(const work& w, std::chrono::nanoseconds round_length
   }
 }
 
-/// Instructions of this thread, by valgrind, which runs this program and writes to a file: the same
-/// figure again on every machine, whatever else that does.
+/// Instructions of this thread, by valgrind, which runs this program and writes to a file. The
+/// figure is the same on every machine, whatever else that does.
 class callgrind_counter {
  public:
   explicit callgrind_counter(std::string file) : file_{std::move(file)} {}

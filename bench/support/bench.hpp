@@ -21,14 +21,14 @@ struct figure {
 using work = std::function<void(std::uint64_t n)>;
 
 /// Measures for a benchmark. The two sides alternate in short rounds, so that both meet the same
-/// machine; a figure is the median over rounds, and its spread is printed beside it.
+/// machine. A figure is the median over rounds, and its spread is printed beside it.
 class recorder {
  public:
   explicit recorder(std::string name) : name_{std::move(name)} {}
 
-  /// Nanoseconds an operation (median and 99th percentile of the rounds), and for each side the
-  /// allocations and, where the machine counts them, the instructions an operation. An allocation
-  /// on our side fails the run.
+  /// Prints the nanoseconds an operation, as median and 99th percentile of the rounds. Each side
+  /// also has its allocations and, where the machine counts them, its instructions an operation. An
+  /// allocation on our side fails the run.
   void compare(std::string_view which, const work& baseline, const work& ours);
   /// Sets the length of each side's later rounds. Bulk work needs longer rounds: each side then
   /// finds nothing of its own in the caches when its turn comes.

@@ -56,8 +56,8 @@ class latencies {
   }
 
  private:
-  /// A clock may tick in steps that are longer than what is to be told apart: each value stands for
-  /// the middle of those that have it, and between these it is interpolated.
+  /// A clock may tick in steps that are longer than the differences of interest. Each value thus
+  /// stands for the middle of those that have it, and quantiles between these are interpolated.
   static double quantile(std::vector<std::uint32_t>& of, double q) {
     std::ranges::sort(of);
     const double rank = q * double(of.size());

@@ -18,8 +18,8 @@ struct perftest_program {
 /// Tells whether perftest can be run beside: on soft0, where perftest gets this process's device.
 [[nodiscard]] bool has_perftest(std::string_view device);
 
-/// Runs it as two processes, and gives the figure that it prints last: of a bandwidth the million
-/// messages a second, of a latency the median in microseconds.
+/// Runs it as two processes, and returns the figure that it prints last. A bandwidth is in million
+/// messages a second, a latency the median in microseconds.
 [[nodiscard]] double run_perftest(const cordma::verbs::context& ctx,
                                   const cordma::verbs::port_info& port,
                                   const perftest_program& program);

@@ -52,7 +52,7 @@ void raw_play(link_end& end, ball what, noticing how, std::uint64_t n, latencies
   }
 }
 
-/// Nobody waits for the end of a hit: the answer tells of it.
+/// A hit needs no CQE: the answer tells of its end.
 constexpr cordma::request_flags unsignaled{.signaled = false};
 
 template <class Request>

@@ -29,8 +29,8 @@ inline cordma::task<view> echo_back(view request) { co_return request; }
 /// Reads its source into the memory of that number.
 struct put : cordma::rpc::method<"bench.put", std::uint32_t> {};
 constexpr std::size_t bulk_bytes = std::size_t{1} << 20;
-/// Bandwidth is that of a transfer that goes on, and not of its begin, with nothing in the caches
-/// but what the other side has moved.
+/// A bulk round measures the bandwidth of a transfer that goes on, and not of its begin. The caches
+/// then hold only what the other side has moved.
 constexpr std::chrono::milliseconds bulk_round{50};
 
 /// Memory for so many at once. Pages that nobody ever wrote would be all one and the same, which is
@@ -86,7 +86,7 @@ struct serving {
   cordma::rpc::server answering;
   cordma::scope work{rt.executor()};
   std::uint64_t due = 0;
-  std::vector<cordma::local_mr> to;  ///< what `put` reads into
+  std::vector<cordma::local_mr> to;  ///< memory that `put` reads into
 
  private:
   cordma::task<cordma::rpc::nothing> read(std::uint32_t n, cordma::rpc::server_call& call) {

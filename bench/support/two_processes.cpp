@@ -227,7 +227,7 @@ std::unique_ptr<link_end> two_processes::meet(int socket, std::size_t message_by
     throw std::runtime_error{"the other process is gone"};
   }
   end->connect(theirs);
-  // Nobody sends before both are connected.
+  // The ends send only once both are connected.
   char is_there = 1;
   send_all(socket, &is_there, 1);
   if (!receive_all(socket, &is_there, 1)) throw std::runtime_error{"the other process is gone"};
@@ -255,7 +255,7 @@ void two_processes::live(servant serve, std::size_t message_bytes) const {
     const pinned here{other_processor};
     const std::unique_ptr<link_end> end = meet(socket_, message_bytes);
     order_of_work order;
-    // Both sides of a comparison run at one place; this end is not at the other end's place.
+    // The two sides of a comparison run at one place; this end is not at the other end's place.
     for (std::uint64_t n = 0; receive_all(socket_, &order, sizeof order); ++n)
       at_place(n / 2 * 5, [&] { serve(*end, order.what, order.n); });
   } catch (const std::exception& error) {

@@ -139,7 +139,7 @@ class link_end {
   std::array<std::unique_ptr<our_side>, 3> ours_;
   cordma::remote_mr_slice there_;
   ibv_sge out_{}, in_{};
-  std::size_t inline_max_ = 0;  ///< of the raw queue pairs
+  std::size_t inline_max_ = 0;  ///< limit of the raw queue pairs
 };
 
 /// This process and a forked one, each on a processor of its own, joined by a link. The other

@@ -4,7 +4,7 @@
 #error "cordma needs C++20 or later: compile with -std=c++20"
 #endif
 
-// All of cordma, for programs. Libraries better include what they use.
+// This header includes all of cordma, for programs. Libraries better include what they use.
 
 #include <cordma/agent/agent_options.hpp>
 #include <cordma/agent/loan.hpp>

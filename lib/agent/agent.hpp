@@ -17,9 +17,9 @@ namespace cordma {
 void check(const agent_options& options);
 
 /// Trades remote memory with the agent of the peer, over a control queue pair of its own
-/// (docs/agent-protocol.md): lends ours, borrows theirs, and sees that each lease ends. A
-/// connection has one, and offers its calls. The agent decides by what a frame of the peer's says;
-/// the lender and the borrower move the leases. \thread the executor's.
+/// (docs/agent-protocol.md). The agent lends this side's memory, borrows the peer's, and sees that
+/// each lease ends. A connection has one agent, and offers its calls. The agent decides by what a
+/// frame of the peer's says; the lender and the borrower move the leases. \thread the executor's.
 class agent final : control_channel::listener {
  public:
   /// Slots of the data queue pair's send queue that end windows, however much else is queued.
@@ -44,7 +44,7 @@ class agent final : control_channel::listener {
   /// nothing and may do nothing.
   void start(const remote_mr_slice& flush_word,
              const std::optional<agent_protocol::payload>& expected = {}) noexcept;
-  /// Says this side's proof, before anything else.
+  /// Sends this side's proof, before anything else.
   void send_proof(const agent_protocol::payload& ours) noexcept;
   /// Set when the peer has said what was expected of it, or the agent has failed.
   event proved;

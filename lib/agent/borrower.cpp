@@ -78,8 +78,7 @@ duration borrower::margin_of(duration lease) const noexcept {
   return std::max<duration>(lease / 100 * o.operation_margin_percent, o.operation_margin_min);
 }
 
-// ---- asking
-// --------------------------------------------------------------------------------------
+// ---- asking -------------------------------------------------------------------------------------
 
 /// The lease counts from the question, so it ends here before it ends at the owner, however long
 /// the answer is under way.
@@ -147,8 +146,7 @@ void borrower::refused(holding& h, const failure& why) noexcept {
   forget(h);
 }
 
-// ---- offered
-// -------------------------------------------------------------------------------------
+// ---- offered ------------------------------------------------------------------------------------
 
 bool borrower::offer(const frame& terms) {
   if (offer_count_ == context_.options.offers_max) return false;
@@ -169,7 +167,7 @@ task<remote_mr> borrower::receive() {
     co_await arrival_.wait();
   }
   const environment env = co_await current_environment();
-  if (env.stop.stop_requested()) throw cancelled{};  // Nobody would take the memory.
+  if (env.stop.stop_requested()) throw cancelled{};  // The offer stays for another call.
   holding& h = offers_.pop_front();
   --offer_count_;
   holdings_.push_back(h);
@@ -180,8 +178,7 @@ task<remote_mr> borrower::receive() {
   co_return remote_mr{h};
 }
 
-// ---- open
-// ----------------------------------------------------------------------------------------
+// ---- open ---------------------------------------------------------------------------------------
 
 void borrower::take_terms(holding& h, const frame& f) noexcept {
   h.lease = f.lease;
@@ -205,7 +202,7 @@ void borrower::granted(holding& h, const frame& terms) noexcept {
   if (h.has_handle)
     h.answered.set();
   else
-    give_back(h);  // Nobody has waited for the answer.
+    give_back(h);  // The caller has stopped waiting for the answer.
 }
 
 /// Memory that a message lends stays borrowed until `end_along`, even if the program drops it
@@ -265,8 +262,7 @@ void borrower::renewed(holding& h, duration lease) noexcept {
   h.answered.set();
 }
 
-// ---- flushing, returning
-// -------------------------------------------------------------------------
+// ---- flushing, returning ------------------------------------------------------------------------
 
 void borrower::drop(holding& h) noexcept {
   h.has_handle = false;
@@ -323,8 +319,8 @@ bool borrower::needs_flush(holding& h) const noexcept {
   return h.block->take_use() && (may_write || h.block->is_in_use());
 }
 
-/// A READ behind all that was posted: when the READ has ended, so has all before it, and what was
-/// written is visible to the owner's processor (IBTA 9.5).
+/// Posts a READ behind all that was posted. When the READ has ended, earlier requests have, too,
+/// and the owner's processor sees what was written (IBTA 9.5).
 void borrower::start_flush(holding& h, holding_state while_it_lasts) noexcept {
   h.state.move_to(while_it_lasts);
   h.flush.emplace(context_.data.sends(),
@@ -358,8 +354,7 @@ void borrower::on_returned(control_channel::outgoing& notice) noexcept {
     h.borrower->forget(h);
 }
 
-// ---- flushed, handing over
-// -----------------------------------------------------------------------
+// ---- flushed, handing over ----------------------------------------------------------------------
 
 task<> borrower::hand_over(remote_mr memory) {
   holding& h = *memory.holding_;
@@ -382,8 +377,7 @@ task<> borrower::hand_over(remote_mr memory) {
   if (h.refusal) throw error{*h.refusal};
 }
 
-// ---- ended
-// ---------------------------------------------------------------------------------------
+// ---- ended --------------------------------------------------------------------------------------
 
 void borrower::forget(holding& h) noexcept {
   h.disarm();
@@ -397,7 +391,7 @@ void borrower::forget(holding& h) noexcept {
   h.state.move_to(holding_state::ended);
   h.borrower = nullptr;
   if (!h.has_handle) return recycle(h);
-  // Whoever waits may destroy this borrower.
+  // The waiting caller may destroy this borrower.
   (awaits_flush ? h.flush_ended : h.answered).set();
 }
 

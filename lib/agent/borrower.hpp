@@ -15,7 +15,7 @@ namespace cordma {
 
 /// The holder's side of an agent: moves each holding from state to state, as holding.hpp lists
 /// them. What moves a holding is the program, a frame (`agent`), a message, the completion
-/// of a flush, a timer, or the end of the connection. Thread: the executor's.
+/// of a flush, a timer, or the end of the connection. \thread the executor's.
 class borrower {
  public:
   using frame = agent_protocol::frame;
@@ -30,7 +30,7 @@ class borrower {
 
   // One function for each frame of the owner's.
   [[nodiscard]] holding* find(std::uint64_t tag) const noexcept { return tags_.find(tag); }
-  /// Finds a holding by the owner's number. Cost: a pass over all leases.
+  /// Finds a holding by the owner's number. \cost a pass over all leases.
   [[nodiscard]] holding* find_by_lease(std::uint64_t lease) const noexcept;
   void granted(holding& h, const frame& terms) noexcept;
   void refused(holding& h, const failure& why) noexcept;

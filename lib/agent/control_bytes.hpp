@@ -12,9 +12,18 @@
 namespace cordma {
 
 /// Bytes in the frames of a control queue pair: a handshake runs over them where there is no
-/// socket. What nobody reads keeps its credits, so a peer cannot fill the memory. Frames come in
-/// the middle of a reap, where a listener may not reap: it is told once the reap is over. \thread
-/// the executor's.
+/// socket. Bytes that nobody reads keep their credits, so a peer cannot fill the memory. Frames
+/// come in the middle of a reap, where a listener may not reap: it is told once the reap is over.
+/// The states of the two directions:
+///
+/// | state | what moves it | next state |
+/// | --- | --- | --- |
+/// | reading | `on_frame` takes the peer's end | read to the end: `has_ended_` |
+/// | writing | `end_writing`, with a free frame | end said: `has_said_end_` |
+/// | writing | `end_writing`, without one | end due: `ends_later_` |
+/// | end due: `ends_later_` | the channel has sent a frame, which is free then | end said |
+///
+/// While `is_sending_`, a frame that is sent at once tells nobody. \thread the executor's.
 class control_bytes final : public byte_channel, private waiter {
  public:
   using frame = agent_protocol::frame;

@@ -11,8 +11,8 @@ namespace {
 using agent_protocol::credits;
 using agent_protocol::frame_bytes;
 
-/// The send queue gives each sixteenth frame a CQE, as half of its depth may be unsignaled: so one
-/// of those that fill it will end.
+/// The send queue gives each sixteenth frame a CQE, as half of its depth may be unsignaled. When
+/// frames fill the queue, one of them thus ends.
 constexpr verbs::queue_pair_capabilities capabilities{.send_wr_max = credits,
                                                       .recv_wr_max = credits,
                                                       .send_sge_max = 1,

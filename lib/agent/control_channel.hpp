@@ -16,10 +16,22 @@
 namespace cordma {
 
 /// Carries an agent's frames over a queue pair of its own. Each side keeps as many receives posted
-/// as there are credits, and every frame says how many the other side has got back: nothing is sent
+/// as there are credits. Every frame says how many the other side has got back, so nothing is sent
 /// that has no receive. A frame that waits for credits waits in the memory of its sender. Frames
-/// are handled in the middle of a reap. Thread: the executor's. Cost of a frame: one SEND, of which
-/// each sixteenth has a CQE; the queue pair allocates its ring with the second frame.
+/// are handled in the middle of a reap.
+///
+/// | state | what moves it | next state |
+/// | --- | --- | --- |
+/// | new | `start` | running: `is_running_` |
+/// | running | `pump` | pumping: `is_pumping_`, until it returns |
+/// | running | `settled` | settling: `is_settling_`, for good |
+/// | running | `stop`, or a frame that `take` refuses | over: it sends and takes nothing |
+///
+/// A call of `pump` while another is pumping leaves its frames to that, and sets `sends_later_` if
+/// frames that were put off go, too. While the channel is settling, `settle` sets the event once
+/// all was sent.
+/// \thread the executor's. \cost one SEND a frame, of which each sixteenth has a CQE; the queue
+/// pair allocates its ring with the second frame.
 class control_channel final : private message_handler, private waiter {
  public:
   using frame = agent_protocol::frame;
@@ -56,12 +68,12 @@ class control_channel final : private message_handler, private waiter {
   void post_receives();
   /// In RTS, before the first reap.
   void start() noexcept { is_running_ = true; }
-  /// Nothing is sent any more; frames that wait are forgotten.
+  /// Ends the sending, and forgets frames that wait.
   void stop() noexcept;
 
   void send(outgoing& o) noexcept;
-  /// Sends at the end of the event-loop iteration, or with what is sent before that: nobody waits
-  /// for this frame, and the iteration's questions go first.
+  /// Sends at the end of the event-loop iteration, or with what is sent before that. The
+  /// iteration's questions go first.
   void send_later(outgoing& o) noexcept;
   [[nodiscard]] bool has_put_off() const noexcept { return !later_.empty(); }
   void reply(unsigned slot, const frame& f) noexcept;

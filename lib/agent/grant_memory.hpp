@@ -9,13 +9,13 @@ namespace cordma {
 
 /// The memory behind an owner's grants, with the windows and registrations that open the memory to
 /// the peer. Memory that came back and has a registration of its own is kept for the next request
-/// of its size: registering costs a system call. Knows no state but "in use". Thread: the
-/// executor's. Cost: once warm, no allocation.
+/// of its size: registering costs a system call. Knows no state but "in use". \thread the
+/// executor's. \cost once warm, no allocation.
 class grant_memory {
  public:
   using grant = detail::grant;
   static constexpr std::size_t kept_max = 64;
-  static constexpr std::size_t kept_bytes_max = std::size_t{64} << 10;  ///< of one piece
+  static constexpr std::size_t kept_bytes_max = std::size_t{64} << 10;  ///< the limit of one piece
 
   explicit grant_memory(agent_context& context) noexcept : context_{context} {}
   grant_memory(const grant_memory&) = delete;

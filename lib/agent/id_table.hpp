@@ -7,7 +7,7 @@
 namespace cordma {
 
 /// Gives things numbers that do not recur for long: a number is a place in the table, and how often
-/// the place was taken. 0 is no number. Thread: one.
+/// the place was taken. 0 is no number. \thread one.
 template <class T>
 class id_table {
  public:

@@ -22,9 +22,9 @@ struct loan_terms {
   cordma::isolation isolation = isolation::exact;
 };
 
-/// Memory that a message of ours on the data queue pair lends: its terms travel in that message,
-/// and what the peer sends there gives it back. No lease runs at this end: the sender of the
-/// message says when the loan is over. Must not be moved. \thread the executor's.
+/// Memory that a message of this side on the data queue pair lends. The message carries the terms,
+/// and a message of the peer there gives the memory back. No lease runs at this end: the sender of
+/// the message says when the loan is over. Must not be moved. \thread the executor's.
 class inline_grant {
  public:
   /// Called when the loan has ended: nobody reaches the memory any more, or ever did. Mostly in the

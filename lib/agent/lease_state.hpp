@@ -5,7 +5,7 @@
 namespace cordma {
 
 /// The state of one lease at one end. Its enumeration says which states there are, and
-/// `can_move(from, to)`, beside that, which edges. Thread: the executor's.
+/// `can_move(from, to)`, beside that, which edges. \thread the executor's.
 template <class State>
 class lease_state {
  public:

@@ -43,8 +43,7 @@ lender::~lender() {
   while (!free_.empty()) delete &free_.pop_front();
 }
 
-// ---- unheard
-// -------------------------------------------------------------------------------------
+// ---- unheard ------------------------------------------------------------------------------------
 
 /// Every count includes the grant from here on, until `forget`.
 grant& lender::make(std::size_t bytes, std::size_t cost, grant_origin origin) {
@@ -142,8 +141,7 @@ void lender::lend_inline(inline_grant& l, local_mr memory, verbs::access access)
   l.grant_ = &g;
 }
 
-// ---- binding, open
-// -------------------------------------------------------------------------------
+// ---- binding, open ------------------------------------------------------------------------------
 
 /// Forgets `g` at once if the bind cannot be posted.
 void lender::start(grant& g, verbs::access access, duration lease) {
@@ -212,8 +210,7 @@ void lender::renew(grant& g, duration lease) noexcept {
   rearm(g, std::max(g.expires, context_.executor.after(lease)));
 }
 
-// ---- asked
-// ---------------------------------------------------------------------------------------
+// ---- asked --------------------------------------------------------------------------------------
 
 void lender::end(grant& g, loan_end_reason why) noexcept {
   if (g.state == grant_state::unheard) return give_back(g);
@@ -263,8 +260,7 @@ void lender::on_timer(timer& self) noexcept {
   }
 }
 
-// ---- waiting, invalidating
-// -----------------------------------------------------------------------
+// ---- waiting, invalidating ----------------------------------------------------------------------
 
 /// Ends the peer's access: the holder has given the memory back, never heard of it, or had its
 /// time.
@@ -319,8 +315,7 @@ void lender::on_invalidated(grant& g) noexcept {
   }
 }
 
-// ---- received, ended
-// -----------------------------------------------------------------------------
+// ---- received, ended ----------------------------------------------------------------------------
 
 /// Takes the rest of the peer's access away, and with it the grant leaves the peer.
 void lender::cut(grant& g) noexcept {
@@ -351,7 +346,7 @@ void lender::forget(grant& g, bool is_kept) noexcept {
     if (owner != nullptr) owner->end();
     return;
   }
-  // Somebody waits for one of the two events, and may destroy the grant when that is set.
+  // A caller waits for one of the two events, and may destroy the grant when that is set.
   event& awaited = g.bound.is_set() ? g.ended : g.bound;
   (&awaited == &g.bound ? g.ended : g.bound).set();
   awaited.set();
@@ -398,7 +393,7 @@ task<local_mr> lender::receive() {
     co_await arrival_.wait();
   }
   const environment env = co_await current_environment();
-  if (env.stop.stop_requested()) throw cancelled{};  // Nobody would take the memory.
+  if (env.stop.stop_requested()) throw cancelled{};  // The memory stays for another call.
   grant& g = received_.front();
   local_mr memory = std::move(g.lent.memory);
   forget(g);

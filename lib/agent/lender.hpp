@@ -15,7 +15,7 @@ namespace cordma {
 
 /// The owner's side of an agent: moves each grant from state to state, as grant.hpp lists them.
 /// Grants are moved by the program, a frame (`agent`), a message (`inline_grant`), a completion on
-/// the data queue pair, a timer, or the connection's end. Thread: the executor's.
+/// the data queue pair, a timer, or the connection's end. \thread the executor's.
 class lender {
  public:
   using grant = detail::grant;

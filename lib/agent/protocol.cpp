@@ -76,8 +76,8 @@ constexpr std::uint64_t on_wire(std::chrono::microseconds value) noexcept {
   return std::uint64_t(value.count());
 }
 
-/// Calls `with(bit, name, offset, member, low, high)` for each field that some kinds lack, in an
-/// order in which each range depends only on earlier fields.
+/// Calls `with(bit, name, offset, member, low, high)` for each field that some kinds lack. The
+/// range of a field depends only on fields before it.
 void each_field(auto& f, auto with) {
   constexpr std::uint64_t any = UINT64_MAX;
   const bool is_payload = has_payload(f.kind);

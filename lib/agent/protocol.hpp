@@ -21,7 +21,7 @@ inline constexpr std::uint32_t questions_max = 15;
 
 // An owner's lease has a number of the owner's, and a `tag` of the holder's.
 enum class kind : std::uint8_t {
-  credit = 1,     ///< nothing but the credits that every frame carries
+  credit = 1,     ///< only the credits that every frame carries
   request = 2,    ///< holder asks: tag, length, access, duration, alignment
   granted = 3,    ///< owner answers: tag, lease, length, address, rkey, access, duration, isolation
   refused = 4,    ///< answer to any question: tag, status, and a limit as length
@@ -33,9 +33,9 @@ enum class kind : std::uint8_t {
   hand_over = 10,    ///< holder asks: tag, lease
   handed_over = 11,  ///< owner answers: tag
   revoke = 12,       ///< owner: lease, tag (0: the offer was not accepted)
-  note = 13,         ///< whatever the layer above says to its peer: tag, lease, length
+  note = 13,         ///< message of the layer above: tag, lease, length
   bytes = 14,        ///< bytes of the bootstrap: payload; status: how many, or `end_frame`'s
-  proof = 15,        ///< who speaks, and over which bootstrap: payload
+  proof = 15,        ///< proof of a side's identity and of its bootstrap: payload
 };
 constexpr bool has_payload(kind k) noexcept { return k == kind::bytes || k == kind::proof; }
 

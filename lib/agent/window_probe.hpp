@@ -14,8 +14,8 @@ namespace cordma {
 ///   says nothing for 3 s. A `wc_errc`: it fails at what each device can do, such as a READ inside
 ///   the window. All errors of making queue pairs, registrations and windows. Nothing is left
 ///   behind.
-/// Thread: the one that reads the device's events, as the refusal may raise one.
-/// Cost: some twenty system calls, and three requests it waits for. Once for a device.
+/// \thread the one that reads the device's events, as the refusal may raise one.
+/// \cost some twenty system calls, and three requests it waits for. Once for a device.
 [[nodiscard]] bool checks_window_ranges(verbs::context& ctx, verbs::protection_domain& pd,
                                         const verbs::port_info& port, const verbs::gid_entry& gid);
 

@@ -12,7 +12,7 @@ namespace cordma::detail {
 /// privileges that its user lacks (secure_getenv(3)). An empty text is a text.
 const char* variable_text(const char* variable) noexcept;
 
-/// Throws EINVAL, which names the variable and its text. `is_what` follows the text: "is no
+/// \errors EINVAL, which names the variable and its text. `is_what` follows the text: "is no
 /// device".
 [[noreturn]] void throw_wrong_variable(const char* variable, const char* text,
                                        std::string_view is_what);

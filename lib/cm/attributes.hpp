@@ -16,7 +16,8 @@ struct init_attributes {
   std::uint16_t pkey_index = 0;
 };
 
-/// Each takes what rdma_init_qp_attr(3) gave for that state. `own` bounds what the peer asks for.
+/// The functions take what rdma_init_qp_attr(3) gave for their state. `own` bounds what the peer
+/// asks for.
 init_attributes to_init(const ibv_qp_attr& from) noexcept;
 /// `min_rnr_timer` stays cordma's default, because the kernel gives 0, which is 655 ms.
 verbs::rtr_attributes to_rtr(const ibv_qp_attr& from, const parameters& own) noexcept;

@@ -15,7 +15,7 @@ inline constexpr std::size_t request_bytes_max = 56;
 inline constexpr std::size_t reply_bytes_max = 196;
 inline constexpr std::size_t rejection_bytes_max = 148;
 
-/// What one side of a connection asks for, or can do at most (rdma_connect(3)).
+/// Parameters that one side of a connection asks for, or its limits (rdma_connect(3)).
 struct parameters {
   std::uint8_t responder_resources = 1;  ///< READs and atomics of the peer served at once.
   std::uint8_t initiator_depth = 1;      ///< READs and atomics of this side in flight.
@@ -24,7 +24,7 @@ struct parameters {
   std::uint8_t rnr_retry_count = 6;
 };
 
-/// What a peer said: its request, its reply or its refusal.
+/// The request, reply or refusal of a peer.
 struct peer_message {
   std::uint32_t qpn = 0;
   /// The peer's parameters as they are seen from this side: `responder_resources` is what this side

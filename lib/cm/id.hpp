@@ -21,7 +21,7 @@ namespace cordma::cm {
 
 class id_state;
 
-/// What may happen to a connection at any time.
+/// An event that may come to a connection at any time.
 enum class notice : unsigned char {
   ended,          ///< `why_ended` says why: the peer disconnected or is gone, or the device is.
   timewait_over,  ///< No packet of the connection is in the network any more (IBTA 12.9.8.2).
@@ -84,7 +84,7 @@ class id {
   void on_notice(callback<void(notice)> told) noexcept;
   [[nodiscard]] const std::optional<failure>& why_ended() const noexcept;
 
-  /// What the peer said last.
+  /// Returns the peer's last message.
   [[nodiscard]] const peer_message& from_peer() const noexcept;
   /// The device and port that `resolve` found, or on which the request came.
   [[nodiscard]] std::string_view device_name() const noexcept;

@@ -47,7 +47,7 @@ epoll_reactor::epoll_reactor()
       timer_{
           checked(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), "timerfd_create")},
       process_{detail::process_epoch()} {
-  // Both are edges that nobody reads: each write, and each expiration, is an edge of its own.
+  // The reactor reads neither descriptor: each write, and each expiration, is an edge of its own.
   add(epoll_.get(), wake_.get(), of_wake);
   add(epoll_.get(), timer_.get(), of_timer);
 }
@@ -191,7 +191,7 @@ void epoll_reactor::ring_alarm() noexcept {
 }
 
 void epoll_reactor::look(int timeout_ms) noexcept {
-  std::array<epoll_event, 64> events;  // What is left comes with the next call.
+  std::array<epoll_event, 64> events;  // The next call takes further events.
   enters_.add();
   const int count = ::epoll_wait(epoll_.get(), events.data(), int(events.size()), timeout_ms);
   CORDMA_ASSERT(count >= 0 || errno == EINTR, "epoll_wait failed");

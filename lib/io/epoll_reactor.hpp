@@ -14,6 +14,18 @@ namespace cordma {
 /// epoll has one entry for a descriptor, whose events are those of all its watches. An entry is
 /// edge-triggered, and every new watch modifies it, which reports what is ready already. The entry
 /// of a single `once` is one-shot: the kernel disables it when it fires, without another call.
+///
+/// A slot's states:
+///
+/// | state | what moves it | next state |
+/// | --- | --- | --- |
+/// | unused | `watch` | new watch |
+/// | new watch | `tell_new` gives it to the kernel | watching |
+/// | new watch | `tell_new`: the kernel refuses the descriptor | firing |
+/// | new watch | `tell_new` finds no watch any more | unused |
+/// | watching | `collect`: a `once` is ready | firing |
+/// | watching | `unwatch` | unused |
+/// | firing | `fire`, or `unwatch` before that | unused |
 class epoll_reactor final : public reactor {
  public:
   /// \errors `error`: EMFILE and others of the three descriptors.
@@ -65,12 +77,12 @@ class epoll_reactor final : public reactor {
   unique_fd timer_;
   const std::uint32_t process_;
   std::vector<slot> slots_;
-  std::vector<entry> entries_;  // By descriptor.
+  std::vector<entry> entries_;  // Indexed by descriptor.
   std::vector<std::uint32_t> new_;
   std::vector<std::uint32_t> firing_;
   std::uint32_t unused_ = nobody;
   time_point alarm_at_ = time_point::max();
-  time_point timer_at_ = time_point::max();  // What the kernel's timer is set to.
+  time_point timer_at_ = time_point::max();  // The time to which the kernel's timer is set.
   time_point looked_at_{};
 };
 

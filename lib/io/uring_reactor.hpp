@@ -12,7 +12,21 @@ namespace cordma {
 /// The reactor on io_uring: POLL_ADD for readiness, one TIMEOUT for the alarm, an eventfd for
 /// `wake`. A request names a slot and the slot's generation. The slot becomes free only after the
 /// kernel's last completion for it, so a watch may be destroyed at any time. Every completion of
-/// the kernel has a name, and is read.
+/// the kernel has a name, and is read. A slot's states:
+///
+/// | state | what moves it | next state |
+/// | --- | --- | --- |
+/// | unused | `watch` | to arm |
+/// | to arm | `tell_kernel` submits the poll | armed |
+/// | to arm | `tell_kernel` finds no watch any more | unused |
+/// | armed | `unwatch` | to cancel |
+/// | armed | `dispatch_poll`: a `once` fires, or the poll fails | unused |
+/// | armed | `dispatch_poll`: the kernel has ended a poll that is to go on | to arm |
+/// | to cancel | `tell_kernel` submits the cancel | cancelling |
+/// | to cancel | `dispatch_poll`: the kernel has ended the poll | ended |
+/// | cancelling | `dispatch_cancel`: the cancel has failed | to cancel |
+/// | cancelling | `dispatch_poll`: the kernel has ended the poll | unused |
+/// | ended | `tell_kernel` | unused |
 class uring_reactor final : public reactor {
  public:
   /// \errors `error`, see `diagnose_uring`.

@@ -7,9 +7,10 @@ using message_protocol::credits_min;
 using message_protocol::kind;
 using message_protocol::throw_bad_frame;
 
-/// The receiver of a direction owns its credit: it grants more (`grant`) or asks the sender to keep
-/// to less (`shrink`), which the sender confirms (`shrunk`). One change at a time: `grow` and
-/// `on_shrink_wanted` begin none while a frame of theirs waits or the peer has not answered.
+/// The receiver of a direction owns its credit, and grants more (`grant`). It may also ask the
+/// sender to keep to less (`shrink`), which the sender confirms (`shrunk`). One change at a time:
+/// `grow` and `on_shrink_wanted` begin none while a frame of theirs waits or the peer has not
+/// answered.
 
 message_channel::credit_change::credit_change(message_channel& c, message_protocol::kind k) noexcept
     : channel{c} {

@@ -220,13 +220,13 @@ class message_channel : public counted, public message_handler, private waiter {
   // Large messages (rendezvous.cpp).
   struct large_messages {
     std::uint64_t last_tag = 0;
-    std::uint32_t withdrawn = 0;  ///< of `sends`: those that the peer has not answered
+    std::uint32_t withdrawn = 0;  ///< members of `sends` that the peer has not answered
     intrusive_list<large_send> sends;
     intrusive_list<large_receive> announced;  ///< not fetched yet
     intrusive_list<large_receive> fetching;   ///< being read, or being answered
     bool is_fetching = false;                 ///< `fetch_next` runs
     bool has_gap = false;                     ///< a message is lost: none behind it is delivered
-    unsigned fetched = 0;  ///< those that are being fetched, or that nobody has taken
+    unsigned fetched = 0;  ///< messages that are being fetched, or that nobody has taken
   };
   void on_taken(const frame& f, std::optional<std::uint32_t> invalidated);
   void on_announce(arrived_message& a, const frame& f);

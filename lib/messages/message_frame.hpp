@@ -16,7 +16,7 @@ namespace cordma::message_protocol {
 /// functions.
 
 inline constexpr std::size_t header_bytes = 8;
-inline constexpr std::size_t frame_bytes_max = 40;  ///< of every kind but data and control
+inline constexpr std::size_t frame_bytes_max = 40;  ///< limit of kinds but data and control
 /// Credits that messages leave to other frames. Without them, two sides whose programs take no
 /// messages could not even tell credits.
 inline constexpr std::uint32_t credits_reserved = 4;
@@ -32,7 +32,7 @@ inline constexpr std::size_t message_bytes_max = std::size_t{1} << 30;
 // A large message has a `tag`: the sender's number of it.
 enum class kind : std::uint8_t {
   data = 1,      ///< a message: its bytes follow the header
-  credit = 2,    ///< nothing but the credits that every frame carries
+  credit = 2,    ///< only the credits that every frame carries
   announce = 3,  ///< sender: tag, loan: a message that is larger than a buffer, lent for reading
   taken = 4,     ///< receiver: tag, status: once for each, it is over; 0: the receiver has it
   withdraw = 5,  ///< sender: tag; answered by `taken`
@@ -57,7 +57,7 @@ failure bad_frame(const char* what, const char* call = "message_stream") noexcep
 [[noreturn]] void throw_bad_value(const char* what, std::uint64_t value,
                                   const char* call = "message_stream");
 
-inline constexpr std::size_t loan_bytes = 24;  ///< of a loan's terms
+inline constexpr std::size_t loan_bytes = 24;  ///< length of a loan's terms
 void encode_loan(const loan_terms& t, std::byte* out) noexcept;
 loan_terms decode_loan(const std::byte* in) noexcept;
 /// \errors errc::bad_frame: a field has a value that no loan can have.

@@ -26,7 +26,7 @@ struct large_message : message_content, frame_cache::recycled {
 
 /// A receive buffer whose message has arrived or, when it is large, is announced. A cache line.
 struct alignas(64) arrived_message : list_hook<arrived_message>, message_content {
-  std::uint32_t number = 0;              ///< of its buffer
+  std::uint32_t number = 0;              ///< number of its buffer
   large_receive* awaited = nullptr;      ///< a large message that is not here yet
   std::unique_ptr<large_message> large;  ///< a large message that is here
 };

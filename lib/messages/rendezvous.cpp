@@ -59,8 +59,7 @@ large_receive::large_receive(message_channel& c, arrived_message& a,
   on_posted = &message_channel::on_answered;
 }
 
-// ---- sending
-// -------------------------------------------------------------------------------------
+// ---- sending ------------------------------------------------------------------------------------
 
 large_handle message_channel::make_large(local_mr memory, const large_options& how) {
   if (failed_) throw error{*failed_};
@@ -116,8 +115,7 @@ void message_channel::on_taken(const frame& f, std::optional<std::uint32_t> inva
     s->end();
 }
 
-// ---- receiving
-// -----------------------------------------------------------------------------------
+// ---- receiving ----------------------------------------------------------------------------------
 
 void message_channel::on_announce(arrived_message& a, const frame& f) {
   if (f.loan.length <= options_.buffer_bytes || f.loan.length > options_.message_bytes_max)
@@ -201,8 +199,9 @@ void message_channel::give_up(large_receive& l, errc why) noexcept {
 }
 
 /// Tells the peer that its message is over. The receive buffer of `announce` is free, or its
-/// message ready, once that is posted: a peer that grants few credits gets no more buffers than it
-/// has. The answer can invalidate the peer's window, unless the peer may have revoked it already.
+/// message ready, once the answer is posted. A peer that grants few credits thus gets no more
+/// buffers than it has. The answer can invalidate the peer's window, unless the peer may have
+/// revoked it already.
 void message_channel::answer(large_receive& l, std::uint32_t status) noexcept {
   l.lent = {};
   if (l.borrowing != 0 && agent_ != nullptr) agent_->borrows.end_along(l.borrowing);

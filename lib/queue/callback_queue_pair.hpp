@@ -18,8 +18,8 @@
 
 namespace cordma {
 
-/// The purpose of a queue pair. The agent's has no atomics, and kinds of its own in the counters:
-/// for its receives, and for the request that flushes it once it is broken.
+/// The purpose of a queue pair. The agent's queue pair has no atomics. It counts its receives, and
+/// the request that flushes it once it is broken, as kinds of its own.
 struct queue_pair_role {
   bool has_atomics = true;
   request_kind sends = request_kind::send;

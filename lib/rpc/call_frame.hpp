@@ -34,10 +34,10 @@ enum class status : std::uint32_t {
   unknown_method = 1,
   unknown_version = 2,
   bad_request = 3,      ///< does not fit its type
-  handler_failed = 4,   ///< it threw, or its reply could not be sent; the text says what
+  handler_failed = 4,   ///< the handler threw, or its reply could not be sent; the text says what
   reply_too_large = 5,  ///< for the client
   shutting_down = 6,    ///< the call has not run
-  stopped = 7,          ///< by its deadline, or by the client
+  stopped = 7,          ///< the deadline came, or the client stopped the call
   out_of_memory = 8,
 };
 

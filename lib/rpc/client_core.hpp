@@ -135,7 +135,7 @@ class client_core final : public counted, private waiter {
   const client::connector connector_;  ///< null: the one connection is not replaced
   std::optional<task<>> connecting_;   ///< `connect_until_done`
   bool is_connecting_ = false;
-  std::optional<failure> why_not_connected_;  ///< of the last attempt, since the last connection
+  std::optional<failure> why_not_connected_;  ///< the last attempt's, since the last connection
   unsigned failed_attempts_ = 0;  ///< in a row, or connections on which nothing was answered
   std::minstd_rand jitter_{std::random_device{}()};
 

@@ -24,7 +24,7 @@ struct call_state {
   bool is_over = false;                       ///< the caller has given up, and has its memory back
   bool is_in_use = false;                     ///< requests on it were in flight when that ended
   bool is_started = false;
-  bool is_counted = false;  ///< its outcome is in the counters
+  bool is_counted = false;  ///< the counters have the call's outcome
   bool is_answering = false;
   bool* is_gone = nullptr;  ///< is set to true when the call is closed
   std::optional<time_point> until;
@@ -32,13 +32,17 @@ struct call_state {
 
 /// A call at its server. It keeps the request's receive buffer. The server uses the object again.
 ///
-/// States, moved by `server_link`:
-///   begun      `open`, by `begin`: scheduled, unless it is refused at once.
-///   started    `is_started`, by `run`: the handler runs.
-///   answering  `is_answering`, by `answer` (from `finish` or `refuse`): the answer waits for
-///   credit,
-///              or is read by the client.
-///   closed     `close`, by `end`: the answer is posted, or the link has ended. Spare.
+/// `server_link` moves it through these states:
+///
+/// | state | what moves it there |
+/// | --- | --- |
+/// | begun | `begin` calls `open`; the call is scheduled, unless it is refused at once |
+/// | started: `is_started` | `run`; the handler runs |
+/// | answering: `is_answering` | `answer`, from `finish` or `refuse` |
+/// | closed: spare | `end` calls `close`; the answer is posted, or the link has ended |
+///
+/// While a call is answering, the answer waits for credit, or the client reads it. A caller that
+/// lends memory may give up in any state, which sets `is_over`.
 struct incoming_call final : list_hook<incoming_call>,
                              call_state,
                              public encoded_message,
@@ -61,7 +65,7 @@ struct incoming_call final : list_hook<incoming_call>,
   server_call context{*this};
   call_body_room room;
   call_body_ptr body{nullptr, nullptr};
-  fixed_text<call_protocol::text_bytes_max> text;  ///< of a failure
+  fixed_text<call_protocol::text_bytes_max> text;  ///< text of a failure
 };
 
 /// The state of a `server`, which its connections share: methods, limits, counters, spare calls.
@@ -127,7 +131,7 @@ class server_core final {
   static std::uint64_t id_of(const std::unique_ptr<served_method>& m) noexcept { return m->id; }
 
   const server_options options_;
-  std::vector<std::unique_ptr<served_method>> methods_;  ///< by their ids
+  std::vector<std::unique_ptr<served_method>> methods_;  ///< sorted by their ids
   static constexpr std::size_t kept_max = 1024;
   intrusive_list<incoming_call> free_;  ///< at most `kept_max`, the last used first
   event draining_;
@@ -137,17 +141,18 @@ class server_core final {
   intrusive_list<server_link> links_;
   intrusive_list<starved_link> starved_;
   bool is_serving_starved_ = false;
-  stream_counters gone_;  ///< of connections that have ended
+  stream_counters gone_;  ///< counters of connections that have ended
 };
 
-/// A server's end of one connection. Besides the channel's states it is, in this order:
-///   serving       `accept` begins the calls that come.
-///   turning away  only when the connection came during a drain: `turn_away` moves it there, and
-///   the
-///                 end of the first call moves it on.
-///   ending        takes no more calls: by `drain` or `stop`.
-///   finished      ending, and no call runs: `finished` is set.
-///   left          `leave` has ended all calls: the server knows the link no more.
+/// A server's end of one connection. Besides the channel's states it has its own, in this order:
+///
+/// | state | what moves it there |
+/// | --- | --- |
+/// | serving | `accept` begins the calls that come |
+/// | turning away | `turn_away`, if the connection came during a drain, until the first call ends |
+/// | ending | `drain` or `stop`; the link takes no more calls |
+/// | finished | no call runs any more; `finished` is set |
+/// | left | `leave` has ended all calls; the server knows the link no more |
 class server_link final : public message_channel, public list_hook<server_link> {
  public:
   server_link(server_core& core, connection& conn) : server_link{core, resources_of(conn), &conn} {}
@@ -207,7 +212,7 @@ class server_link final : public message_channel, public list_hook<server_link> 
   intrusive_list<incoming_call> calls_;
   unsigned running_ = 0;
   bool is_accepting_ = false;
-  bool is_ending_ = false;        ///< or later
+  bool is_ending_ = false;        ///< true in every later state, too
   bool is_turning_away_ = false;  ///< has refused no call yet
   bool is_stopping_ = false;      ///< answers wait for no credit
   server_core::starved_link starved_{*this};

@@ -33,7 +33,7 @@ void check(const serve_options& o) {
   range("tcp_backlog", o.tcp_backlog, 65535);
 }
 
-/// Calls `f` on the thread of `rt`. Throws what the call throws; that thread then refers to the
+/// Calls `f` on the thread of `rt`. \errors what the call throws; that thread then refers to the
 /// exception no more.
 template <class F>
 void call_on(runtime& rt, F f) {

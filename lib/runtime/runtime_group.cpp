@@ -85,7 +85,7 @@ struct [[gnu::visibility("hidden")]] runtime_group::state {
   void end() noexcept;
   [[nodiscard]] bool is_called_by_member() const noexcept;
 
-  const unsigned count;  ///< of threads
+  const unsigned count;  ///< number of threads
   bell stop;
   bell leave;
   std::latch idle;  ///< Threads whose tasks have all ended, after the stop.

@@ -55,7 +55,7 @@ credentials::psk_key::psk_key(std::string its_id, std::vector<std::byte> its_sec
     : id{std::move(its_id)}, secret{std::move(its_secret)} {}
 
 credentials::psk_key& credentials::psk_key::operator=(psk_key other) noexcept {
-  // What was here goes with `other`, and is wiped.
+  // `other` takes the old key, and wipes it.
   std::swap(id, other.id);
   std::swap(secret, other.secret);
   return *this;

@@ -16,11 +16,12 @@ struct ssl_ctx_free {
   void operator()(ssl_ctx_st* context) const noexcept;
 };
 
-/// What the handshakes of all connections share. It does not change once it is made.
+/// The part of credentials that the handshakes of all connections share. It does not change once it
+/// is made.
 struct credentials::contents {
   authentication kind = authentication::none;
-  /// One or two keys. Behind them comes a random one, which a peer with an unknown id meets: it
-  /// fails as one with a wrong secret does, and takes as long.
+  /// One or two keys. Behind them comes a random one, which a peer with an unknown id meets. Its
+  /// handshake fails as with a wrong secret, and takes as long.
   std::vector<psk_key> keys;
   certificate_files files;
   std::unique_ptr<ssl_ctx_st, ssl_ctx_free> context;

@@ -6,8 +6,8 @@
 
 namespace cordma {
 
-/// Follows the boundaries of the TLS records that a peer sends (RFC 8446, 5.1), so that a refusal
-/// in the clear is told from a record, whenever it comes.
+/// Follows the boundaries of the TLS records that a peer sends (RFC 8446, 5.1). A refusal in the
+/// clear is thus told from a record, whenever it comes.
 ///
 /// | state | byte | next state |
 /// | --- | --- | --- |
@@ -25,7 +25,7 @@ class record_watch {
   enum class finding : unsigned char { records, clear_text, not_tls, too_long };
   struct outcome {
     finding found;
-    std::size_t bytes;  ///< So many belong to records; all of them, if nothing else was found.
+    std::size_t bytes;  ///< Bytes that belong to records; all of them, if nothing else was found.
   };
 
   /// Follows the next bytes. After any finding but `records`, nothing more may come.

@@ -39,9 +39,9 @@ tls_channel::tls_channel(const credentials& used, byte_channel& below)
 
 tls_channel::~tls_channel() { below_.listen(nullptr); }
 
-/// Whatever fails breaks the channel: it sends nothing more, not even OpenSSL's alert, which is all
-/// that a failed step of the handshake leaves. A refusal in the clear thus starts where a record
-/// would.
+/// A failure of any kind breaks the channel, which then sends nothing more, not even OpenSSL's
+/// alert. A failed step of the handshake leaves only that alert to send. A refusal in the clear
+/// thus starts where a record would.
 template <class Step>
 auto tls_channel::guarded(Step step) {
   try {

@@ -35,7 +35,7 @@ namespace cordma {
 /// | shaking hands, open before data | the peer speaks in the clear | broken, with `clear()` |
 class tls_channel final : public byte_channel, private byte_channel::listener {
  public:
-  /// What a peer may send before its handshake has succeeded.
+  /// The limit of a peer's bytes before its handshake has succeeded.
   static constexpr std::size_t handshake_bytes_max = 64 * 1024;
 
   /// `used` outlives the channel. The second form only borrows `below`, which outlives it, too.
@@ -70,7 +70,7 @@ class tls_channel final : public byte_channel, private byte_channel::listener {
   ///   close_notify, so bytes may be missing. Those of `shake_hands`: the peer learns late that it
   ///   does not like this side.
   std::optional<std::size_t> try_read(std::span<std::byte> into) override;
-  /// What is taken may lie here, until there is room below: at most one record.
+  /// The channel keeps bytes that it has taken until there is room below: at most one record.
   std::size_t try_write(std::span<const std::byte> from) override;
   void end_writing() noexcept override;
   void hang_up() noexcept override { below_.hang_up(); }
@@ -80,7 +80,7 @@ class tls_channel final : public byte_channel, private byte_channel::listener {
   }
 
  private:
-  /// What was read of a peer that speaks in the clear, then the rest of it.
+  /// Bytes that were read of a peer that speaks in the clear, then further ones.
   class clear_channel final : public byte_channel {
    public:
     clear_channel(byte_channel& below, std::vector<std::byte> first)

@@ -31,7 +31,7 @@ constexpr int chain_depth_max = 8;
 constexpr std::size_t decoy_bytes = 32;
 constexpr unsigned char alpn_list[] =
     "\x08"
-    "cordma/1";  // As ALPN lists it: its length first.
+    "cordma/1";  // ALPN's list has the length first.
 constexpr unsigned alpn_list_bytes = sizeof alpn_list - 1;
 
 const credentials::contents& contents_of(SSL* ssl) noexcept {
@@ -113,7 +113,7 @@ handshake_notes::finding finding_of_verify(int verify_error) noexcept {
   }
 }
 
-/// What `print` writes into a BIO.
+/// Returns the text that `print` writes into a BIO.
 template <class Print>
 std::string written(Print print) {
   const std::unique_ptr<BIO, decltype(&BIO_free)> text{BIO_new(BIO_s_mem()), &BIO_free};
@@ -220,7 +220,8 @@ void add_decoy(std::vector<credentials::psk_key>& keys) {
   keys.emplace_back(std::string{}, std::move(secret));
 }
 
-/// What both kinds have in common. Nothing here is left to openssl.cnf.
+/// Sets the options that keys and certificates have in common. The context takes none from
+/// openssl.cnf.
 bool configure(SSL_CTX* context, const char* suites) {
   SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
                                    SSL_OP_CIPHER_SERVER_PREFERENCE);

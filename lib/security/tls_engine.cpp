@@ -287,7 +287,7 @@ void tls_engine::fail_data(const char* call) {
 }
 
 void tls_engine::fail_handshake() {
-  // What the callbacks noted says more than OpenSSL's reason.
+  // The callbacks' notes say more than OpenSSL's reason.
   if (notes_.found == finding::none) {
     notes_.found = finding_of_reason(ERR_GET_REASON(ERR_peek_error()));
     notes_.why = reason_text();

@@ -62,7 +62,7 @@ std::uint32_t count_of(int value) noexcept {
   return static_cast<std::uint32_t>(std::max(value, 0));
 }
 
-/// Throws when the kernel has the device (if `name` is empty: any), and its file is the problem.
+/// \errors The kernel has the device (if `name` is empty: any), and its file is the problem.
 void explain_absence(std::string_view name) {
   const auto why = detail::why_unusable(detail::device_files::look(), name);
   if (why) throw error{*why};

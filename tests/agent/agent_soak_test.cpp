@@ -53,7 +53,7 @@ part random_part(std::mt19937_64& random) {
 
 script random_script(std::mt19937_64& random) {
   script s{.survivor = random_part(random), .victim = random_part(random)};
-  // Something must happen that the survivor sees.
+  // A round needs an event that the survivor sees.
   if (s.survivor.borrowers + s.survivor.lenders + s.victim.borrowers == 0) s.survivor.borrowers = 1;
   s.victim_listens = random() % 2 == 0;
   (random() % 2 == 0 ? s.events : s.turns) = random() % 100;
@@ -61,7 +61,7 @@ script random_script(std::mt19937_64& random) {
   return s;
 }
 
-/// Everything is tight, so that limits and ends of leases are met all the time.
+/// The limits are tight, so that they and ends of leases are met all the time.
 connection_options terms_of(const part& p) {
   connection_options o = test::deaf();
   o.agent.offers_max = 3;
@@ -157,7 +157,7 @@ task<> lend(player& p) {
         p.c.send_local_mr(p.c.memory().allocate_zeroed(p.some_bytes()), {.lease = p.some_lease()}));
     if (p.is_over(made)) co_return;
     if (!made.has_value()) {
-      co_await test::due_timers_fired();  // Nothing else would let the others have their turn.
+      co_await test::due_timers_fired();  // The other coroutines run only while this one waits.
       continue;
     }
     loan one = std::move(*made);

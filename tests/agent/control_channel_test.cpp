@@ -81,7 +81,7 @@ TEST_CASE("many frames one way arrive in order, and no receive is missing", "[ag
 
 TEST_CASE("two sides that both ask more than they have credits for both get their answers",
           "[agent][device]") {
-  // Nobody answers before all questions that may be open are.
+  // The other side answers only once all questions that may be open are.
   ends e{agent_protocol::questions_max};
   constexpr std::size_t count = 100 * agent_protocol::questions_max;
   auto questions = frames(kind::hand_over, count);
@@ -130,7 +130,7 @@ TEST_CASE("what is put off goes behind what the turn sends, and before the execu
   };
   e.link.run(say(e.one, sent));
   CHECK_FALSE(sent[0].is_linked());
-  e.one.channel.send_later(sent[2]);  // Nothing runs: there may be no turn for long.
+  e.one.channel.send_later(sent[2]);  // The executor does not run.
   CHECK_FALSE(sent[2].is_linked());
   e.wait_for([&] { return e.other.tags.size() == 3; });
   CHECK(e.other.tags == std::vector<std::uint64_t>{2, 1, 3});

@@ -38,8 +38,8 @@ agent_options lends() {
   return o;
 }
 
-/// A victim that lends, its hostile peer, and a second victim with a peer of its own that keeps to
-/// the protocol: it must notice nothing.
+/// A victim that lends, its hostile peer, and a second victim with a peer of its own. That pair
+/// keeps to the protocol, and must notice nothing.
 struct siege {
   explicit siege(const agent_options& options = lends(),
                  std::uint32_t receives = test::hostile_peer::receives)

@@ -223,7 +223,7 @@ TEST_CASE("requests on what a message lent that are under way when it ends are t
   const remote_mr remote = p.borrow(access::remote_read);
   local_mr here = p.client.memory().allocate_zeroed(size_bytes);
   auto reading = p.client.post(read(here.slice(), remote.slice()));
-  CHECK(p.client.agent()->borrows.end_along(p.number));  // Nobody has reaped its completion.
+  CHECK(p.client.agent()->borrows.end_along(p.number));  // The READ's completion is not reaped yet.
   CHECK(p.outcome_of(p.client.read(here.slice(), remote.slice())) == errc::lease_ended);
   CHECK(p.rt.run(std::move(reading)) == size_bytes);
   p.lent.give_back();

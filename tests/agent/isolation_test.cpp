@@ -38,7 +38,7 @@ TEST_CASE("an access that was not granted breaks this connection alone", "[agent
         p.rt.run(when_all(p.rt.connect(p.door.local_endpoint()), p.door.accept()));
     const remote_mr remote = p.borrow(64, {.access = access::remote_read});
     local_mr mine = p.client.memory().allocate_zeroed(64);
-    // By hand: our own side would refuse.
+    // The slice is made by hand, because this side's own check would refuse.
     const remote_mr_slice raw = remote_mr_slice::decode(remote.slice().encode());
     CHECK(outcome_of(p.rt, p.client.write(mine.slice(), raw)) ==
           make_error_code(wc_errc::remote_access));

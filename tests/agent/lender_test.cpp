@@ -170,7 +170,7 @@ TEST_CASE("a window that the send queue does not get to ends with the connection
   }
   before_a_mute m{options, min_rnr_timer};
   loan lent = m.lend(64);
-  auto stuck = m.link.a->post(send(m.hears.first(1)));  // Nobody has posted a receive.
+  auto stuck = m.link.a->post(send(m.hears.first(1)));  // The peer has posted no receive.
   const loan_end end = m.link.run(lent.revoke());
   CHECK(end.reason == loan_end_reason::revoked);
   CHECK(end.memory.size_bytes() == 64);

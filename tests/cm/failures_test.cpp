@@ -30,7 +30,7 @@ TEST_CASE(
     const char* text;
   } const cases[] = {
       {RDMA_CM_EVENT_ADDR_ERROR, -ENODEV, {ENODEV, std::system_category()}, "no RDMA device"},
-      // What librdmacm 44 says where the kernel knew an address and no device.
+      // librdmacm 44 reports this where the kernel knew an address and no device.
       {RDMA_CM_EVENT_ADDR_ERROR, -1, {ENODEV, std::system_category()}, "no RDMA device"},
       {RDMA_CM_EVENT_ADDR_ERROR,
        -EHOSTUNREACH,

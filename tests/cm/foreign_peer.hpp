@@ -126,7 +126,7 @@ class foreign_peer {
     if (from.private_data != nullptr)
       std::memcpy(data_.data(), from.private_data, from.private_data_len);
   }
-  /// As rping does: retries for ever.
+  /// Returns rping's parameters: it retries for ever.
   static rdma_conn_param parameters(std::span<const std::byte> says) noexcept {
     rdma_conn_param made{};
     made.private_data = says.data();

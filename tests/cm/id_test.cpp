@@ -116,7 +116,7 @@ TEST_CASE("a request that is refused ends with the reason that the server gave",
 TEST_CASE("a request to a port where nobody listens says so", "[cm][device]") {
   rig r;
   socket_address nobody = r.address;
-  nobody.set_port(r.listen().local_address().port());  // It is closed again.
+  nobody.set_port(r.listen().local_address().port());  // The listener is closed again.
   side client{r};
   const failure why = r.failure_of(knock(r, client, nobody));
   CHECK(why.code == std::error_code{ECONNREFUSED, std::system_category()});

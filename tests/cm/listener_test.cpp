@@ -89,7 +89,7 @@ TEST_CASE("requests beyond the backlog are refused, and those that wait are serv
     side server{r};
     started<task<>> serves{r.executor, serve(from, server)};
     r.run_until([&] { return server.conn.from_peer().qpn != 0; });
-    // Which of the two came first is nobody's business.
+    // The two requests may come in any order.
     if (server.conn.from_peer().qpn != early.front().client.qp.num()) early.reverse();
     side& client = early.front().client;
     REQUIRE(r.end_of(early.front().knocks).has_value());

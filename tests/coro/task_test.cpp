@@ -97,7 +97,7 @@ TEST_CASE("a task that is destroyed while it is suspended destroys its locals", 
     CHECK(alive == 11);
   }
   CHECK(alive == 0);
-  never.set();  // Nobody dangles in it.
+  never.set();  // The event holds no waiter that dangles.
 }
 
 TEST_CASE("a task that is moved into destroys what it held", "[coro]") {

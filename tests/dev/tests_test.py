@@ -15,7 +15,7 @@ class Tests(fakes.ProjectCase):
         super().setUp()
         for room in ("coro", "rpc", "queue"):
             self.file(f"cordma/build/tests/test_{room}", executable=True)
-        self.file("cordma/build/tests/test_io")  # Nobody can run it.
+        self.file("cordma/build/tests/test_io")  # The file is not executable.
         self.configured("build")
         self.processes.answers = {
             "--list": (0, LISTING),

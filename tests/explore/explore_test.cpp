@@ -76,15 +76,15 @@ executor_options explored() {
   return how;
 }
 
-/// A queue pair on the executor, and one that a thread uses by raw verbs: new ones for each run, so
-/// that nothing is armed or unread from the one before.
+/// A queue pair on the executor, and one that a thread uses by raw verbs. Each run has new ones, so
+/// that nothing is armed or unread from the run before.
 struct two_ends {
   explicit two_ends(verbs::context& on) : ctx{on} {
     const auto num = [](verbs::queue_pair& qp) { return qp.num(); };
     test::connect(ctx, port, ours.verbs(), num(theirs));
     test::connect(ctx, port, theirs, num(ours.verbs()));
   }
-  /// Thread: any one.
+  /// \thread any one.
   void send() {
     std::array<ibv_wc, 1> ended{};
     static_cast<void>(sends.poll(ended));

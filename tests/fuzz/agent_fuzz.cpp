@@ -27,7 +27,7 @@ using verbs::access;
 constexpr std::size_t bytes_max = mib;
 constexpr unsigned leases_max = 12;
 constexpr unsigned offers_max = 8;
-constexpr int acts_max = 64;  ///< of a script
+constexpr int acts_max = 64;  ///< limit of a script
 constexpr std::byte secret{0xa5};
 
 agent_options policy() {
@@ -342,7 +342,7 @@ class stage {
     say(f, in);
   }
 
-  /// Says the frame, now and then with a few bytes changed, and remembers the bytes.
+  /// Sends the frame, now and then with a few bytes changed, and remembers the bytes.
   bool say(const frame& f, script& in) {
     if (!can_say()) {
       drive();
@@ -373,7 +373,7 @@ class stage {
   }
   using frame_bytes = agent_protocol::frame_bytes_t;
 
-  /// Anything of any length, seldom: it is the end.
+  /// Seldom sends bytes of any kind and length, which end the connection.
   void babble(script& in) {
     if (is_gentle_ || in.byte() % 8 != 0 || !can_say()) return;
     std::array<std::byte, test::hostile_peer::message_bytes_max> message{};

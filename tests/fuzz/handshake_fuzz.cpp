@@ -1,7 +1,7 @@
 // Decodes what a peer says before it has a connection: frames of the handshake and the text of a
-// prepared connection, as they are, and with a few bytes of a right one changed. What is none gives
-// an error that names the peer as the cause, and nothing else. What is one can be agreed on, or is
-// refused, and gives the same bytes again where all of them have a meaning.
+// prepared connection. Inputs are raw, or right ones with a few bytes changed. An input that is
+// neither gives an error that names the peer as the cause, and nothing else. Any other input can be
+// agreed on, or is refused. It gives the same bytes again where all of them have a meaning.
 #include "../../lib/connection/connection_info.hpp"
 #include "../support/some_hello.hpp"
 #include "script.hpp"

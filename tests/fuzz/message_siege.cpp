@@ -46,7 +46,7 @@ void message_siege::come(shared_receives* pool) {
   drive();
 }
 
-/// Nobody waits, and what is lent or borrowed comes back, by time alone.
+/// Lets the waits end; what is lent or borrowed comes back by time only.
 void message_siege::pass() {
   give_up();
   for (int n = 0; n < 3; ++n) {
@@ -173,7 +173,7 @@ void message_siege::tell_terms(script& in) {
         .length = how / 16 == 1 ? 10 : std::max<std::uint64_t>(large_max, buffers[how / 4 % 4])});
 }
 
-/// Says more credit or less; or another share wants what the peer has.
+/// Tells more credit or less, or another share wants what the peer has.
 void message_siege::change_credit(script& in) {
   const std::uint8_t how = in.byte();
   const std::uint32_t number = how / 4;
@@ -293,7 +293,7 @@ void message_siege::pass_time(script& in) {
   drive();
 }
 
-/// Anything of any length; terms once more; a WRITE. Mostly the end.
+/// Sends bytes of any kind and length, terms once more, or a WRITE. Mostly the connection ends.
 void message_siege::babble(script& in) {
   if (is_gentle_) return tell_terms(in);
   const std::uint8_t how = in.byte();

@@ -66,7 +66,7 @@ class message_siege {
   /// The number of acts that any peer of a channel has.
   static constexpr unsigned acts = 11;
   void act(unsigned what, script& in);
-  /// Says a frame, now and then with an old count of taken messages or a few bytes changed.
+  /// Sends a frame, now and then with an old count of taken messages or a few bytes changed.
   void say(frame f, script& in, std::span<const std::byte> payload = {},
            std::optional<std::uint32_t> invalidated = {});
   void put(std::span<const std::byte> message, ibv_wr_opcode how = IBV_WR_SEND,
@@ -86,7 +86,7 @@ class message_siege {
   stream_options of_victim_ = options;  ///< deeper with the pool, which not each execution has
   std::optional<test::victim> victim_;
   std::optional<test::hostile_peer> peer_;
-  bool is_gentle_ = false;  ///< says nothing for which it would be cut off
+  bool is_gentle_ = false;  ///< true: sends nothing for which it would be cut off
 
  private:
   void come(shared_receives* pool);
@@ -107,13 +107,13 @@ class message_siege {
 
   std::size_t in_use_at_first_ = 0;
   // The knowledge of the peer.
-  std::vector<frame> announced_;  ///< by the victim
+  std::vector<frame> announced_;  ///< messages that the victim has announced
   std::uint64_t next_tag_ = 0;
-  std::uint64_t answered_ = 0;  ///< of its own, by the victim
+  std::uint64_t answered_ = 0;  ///< messages of its own that the victim has answered
   std::uint32_t told_ = 0;
-  std::uint32_t granted_ = 0;  ///< to the victim
-  std::uint32_t asked_ = 0;    ///< by the victim
-  bool is_shrinking_ = false;  ///< and the victim has not said that it does
+  std::uint32_t granted_ = 0;  ///< the credit that the victim was granted
+  std::uint32_t asked_ = 0;    ///< the credit that the victim asked for
+  bool is_shrinking_ = false;  ///< true until the victim has confirmed that it shrinks
   // Messages that the victim has not taken yet, at most.
   std::uint32_t under_way_ = 0;
   std::uint32_t data_under_way_ = 0;

@@ -1,6 +1,6 @@
-// Decodes what a peer says on the data queue pair: any bytes, frames with their fields at the
-// limits, and frames with a few bytes changed. Bytes that are no frame give an error, and nothing
-// else. A decoded frame gives the same bytes again.
+// Decodes what a peer says on the data queue pair. Inputs are any bytes, frames with their fields
+// at the limits, and frames with a few bytes changed. Bytes that are no frame give an error, and
+// nothing else. A decoded frame gives the same bytes again.
 #include "../../lib/messages/message_frame.hpp"
 #include "../../lib/rpc/call_frame.hpp"
 #include "../support/encoded_call.hpp"

@@ -43,8 +43,7 @@ struct fail : method<"fuzz.fail", view, std::string> {};
 struct look : method<"fuzz.look", nothing, std::uint32_t> {};
 struct mark : method<"fuzz.mark", nothing, std::uint32_t> {};
 
-// ---- what both hostile sides say
-// -----------------------------------------------------------------
+// ---- what both hostile sides say ----------------------------------------------------------------
 
 class rpc_siege : public message_siege {
  protected:
@@ -121,8 +120,7 @@ class rpc_siege : public message_siege {
   said last_;
 };
 
-// ---- a server under siege
-// ------------------------------------------------------------------------
+// ---- a server under siege -----------------------------------------------------------------------
 
 class server_siege final : public rpc_siege {
  private:
@@ -300,8 +298,7 @@ class server_siege final : public rpc_siege {
   std::uint64_t last_number_ = 0;
 };
 
-// ---- a client under siege
-// ------------------------------------------------------------------------
+// ---- a client under siege -----------------------------------------------------------------------
 
 class client_siege final : public rpc_siege {
  private:
@@ -408,7 +405,7 @@ class client_siege final : public rpc_siege {
     if (which < 0xc0) requests_.erase(at);
     return call;
   }
-  /// Says that it uses no more of what some call lent.
+  /// Tells that it uses no more of what some call lent.
   void say_returned(script& in) {
     drive();
     const std::uint8_t which = in.byte();
@@ -473,8 +470,8 @@ class client_siege final : public rpc_siege {
   local_mr memory_;
   std::vector<std::byte> source_;
   std::array<std::optional<started<task<>>>, 8> calls_;
-  std::vector<header> requests_;                   ///< that were heard, but for large ones
-  std::vector<std::pair<loan_terms, bulk>> lent_;  ///< by those
+  std::vector<header> requests_;                   ///< requests that were heard, but for large ones
+  std::vector<std::pair<loan_terms, bulk>> lent_;  ///< loans of those requests
   bool is_patient_ = true;
 };
 

@@ -46,7 +46,7 @@ cordma::task<> copy(cordma::connection& conn, cordma::local_mr_slice from, cordm
   co_await conn.write(from, to);
 }
 """
-# Each costs whoever includes cordma more than the header that would want it is worth.
+# A program that includes cordma pays more for each of these headers than cordma's use of it is worth.
 HEAVY = {"functional", "iostream", "regex", "semaphore", "sstream", "thread", "unordered_map"}
 
 

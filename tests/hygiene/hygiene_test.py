@@ -102,6 +102,17 @@ BAD_TREES = [
     ("doc_tags", {"include/cordma/io/a.hpp": "/// Ends. Cost: none.\n"}, r"write \cost"),
     ("doc_tags", {"include/cordma/io/a.hpp": "/// Ends. Errors:\n"}, r"write \errors"),
     ("doc_tags", {"include/cordma/io/a.hpp": "int f();  ///< Throws `error`.\n"}, r"write \errors"),
+    ("doc_tags", {"lib/io/a.hpp": "/// Ends. Thread: any.\n"}, r"write \thread"),
+    ("plain_comments", {"lib/io/a.cpp": "int a;\n// It is old.\n"}, "a.cpp:2: a comment begins with 'It'"),
+    ("plain_comments", {"include/cordma/io/a.hpp": "int a;  ///< of a ring\n"}, "begins with 'of'"),
+    ("plain_comments", {"lib/io/a.cpp": 'f("//");  // Nobody reads.\n'}, "begins with 'Nobody'"),
+    ("plain_comments", {"tools/a.py": "# The same, later.\n"}, "begins with 'The same'"),
+    ("plain_comments", {"examples/run": "#!/bin/sh\n\n# One of them.\n"}, "run:3: a comment begins with 'One of'"),
+    ("plain_comments", {"bench/a.cpp": "/// A.\n/// " + "Word " * 26 + "ends.\n"}, "a.cpp:2: a sentence of 27"),
+    ("plain_comments", {"subprojects/softverbs/src/qp/a.cpp": "//" + " word" * 13 + ":\n//" + " word" * 13},
+     "a.cpp:1: a sentence of 26"),
+    ("plain_comments", {"lib/io/a.cpp": "int a;  //" + " word" * 13 + "\n        //" + " word" * 13},
+     "a.cpp:1: a sentence of 26"),
 ]
 
 GOOD_TREE = {
@@ -127,6 +138,19 @@ Code is no link: `a[0](none.md)`, ``b`[0](none.md)``.
     "include/cordma/detail/io/alarm.hpp": HEADER + "/// Rings. \\thread any. It throws nothing.\n",
     "lib/io/ring.cpp": "#include <cordma/io/ring.hpp>\n#include \"io/clock.hpp\"\n",
     "lib/io/clock.hpp": HEADER,
+    "tests/docs/a.cpp.in": """// Sentences are short, but a table, a list and code are no sentences.
+/// | state | what moves it | """ + "word " * 30 + """|
+/// - """ + "word " * 30 + """
+///
+///     """ + "word " * 30 + """
+/// \\verbatim
+/// """ + "word " * 30 + """
+/// \\endverbatim
+/// """ + "Word " * 24 + """ends. """ + "Word " * 24 + """ends.
+/// \\errors as `f` \\thread """ + "word " * 25 + """
+constexpr auto text = "// it is text";  // `it` is a name.
+constexpr char quote = '"', mark = '"';  // A digit: 1'000.
+""",
     "lib/io/meson.build": "cordma_sources += files('ring.cpp')\n",
     "tests/io/ring_test.cpp": """#include <support/served.hpp>
 

@@ -38,7 +38,7 @@ class self_destroyer final : public poller {
   std::unique_ptr<self_destroyer>& self_;
 };
 
-/// Something comes between its last look and its arming, a given number of times.
+/// An event comes between its last look and its arming, a given number of times.
 class racer final : public poller {
  public:
   racer(event& e, int races) : event_{e}, races_{races} {}

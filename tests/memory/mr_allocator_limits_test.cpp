@@ -67,7 +67,7 @@ TEST_CASE("all that is free within the limit can be had, whatever it was before"
           CHECK(e.failure().code == errc::limit_exceeded);
         }
         CHECK(memory.counters().registered_bytes == limit);
-        // Nothing is free while the pieces are in use.
+        // No memory is free while the pieces are in use.
         CHECK_THROWS_AS(memory.allocate_uninitialized(limit / 2), error);
       }
       INFO("limit " << limit << ", pieces of " << piece);

@@ -267,7 +267,7 @@ TEST_CASE("registered memory and the program's malloc know nothing of one anothe
     static_cast<void>(memory.allocate_uninitialized(5000));
   }
   CHECK(support::allocation_count() == before);
-  // Whatever malloc gives lies outside of the chunk.
+  // Memory of malloc lies outside of the chunk.
   const std::byte* const chunk =
       warm.bytes().data() - std::uintptr_t(warm.bytes().data()) % mr_allocator::chunk_bytes_min;
   for (std::size_t size = 1; size < 1'000'000; size *= 3) {

@@ -185,7 +185,7 @@ TEST_CASE("every size has room, and what has the same room is kept together", "[
     rooms += room != last ? 1 : 0;
     last = room;
   }
-  CHECK(rooms == 64 + 32 + 16);  // By lines, by quarters, by lines.
+  CHECK(rooms == 64 + 32 + 16);  // The rooms grow by lines, by quarters, and by lines.
   thread_caches caches{arena, true, kind_of_test()};
   for (std::size_t size = 4097; size <= 1024 * 1024; size += size / 64) {
     // A piece as large as can be takes the place of all that it has room for.

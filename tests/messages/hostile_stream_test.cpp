@@ -54,7 +54,7 @@ TEST_CASE("bytes that are no frame end the connection, and all that waits on it"
 TEST_CASE("a message that is longer than a buffer ends the connection", "[messages][device][R4]") {
   siege s;
   s.say(std::vector<std::byte>(8 + of_victim.buffer_bytes + 1, std::byte{1}));
-  s.wait_for([&] { return !s.victim.connection().is_open(); });  // Says the device.
+  s.wait_for([&] { return !s.victim.connection().is_open(); });  // The device reports the error.
 }
 
 TEST_CASE("credits for what was not sent end the connection of a stream",

@@ -287,7 +287,8 @@ TEST_CASE(
     s.rt.run([](shared_streams& all, shared_streams::link& going, stream_message& one) -> task<> {
       co_await send_text(going.client, "kept");
       one = co_await going.server.receive();
-      // One is ready, one is announced and fetched, one waits behind it, one is only announced.
+      // The messages are in four states: ready, announced and fetched, behind a fetched one, and
+      // only announced.
       scope sending{all.rt.executor()};
       co_await send_text(going.client, "ready");
       for (int n = 0; n < 3; ++n) {

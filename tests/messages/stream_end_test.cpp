@@ -142,7 +142,7 @@ TEST_CASE("behind a message that was lost with the connection none is delivered"
     sends.spawn(send(one));
     sends.spawn(send(large));
     sends.spawn(send(two));
-    // Nothing of it has been reaped there.
+    // That side has reaped no part of it.
     p.b.connection().qp().abort({.code = errc::device_failed, .call = "test"});
     co_await sends.join();
     co_await p.b.connection().qp().drained_event().wait();

@@ -28,8 +28,8 @@ using test::loopback;
 
 namespace {
 
-/// Each message is exactly one completion on the queue under test: `a` receives there, and what the
-/// sender completes lands on a queue that wakes nobody.
+/// Each message is exactly one completion on the queue under test: `a` receives there. The sender's
+/// completions land on a queue that wakes nobody.
 struct one_way {
   one_way() { link.connect(*link.a, *sender); }
   void send(const local_mr_slice& from) {
@@ -43,7 +43,7 @@ struct one_way {
       std::make_unique<queue_pair>(sends, link.pd, link.capabilities, link.port.message_max_bytes);
 };
 
-/// Lets a completion race with the driver: sends a message before or after an arming, chosen by
+/// Lets a completion race with the driver. Sends a message before or after an arming, chosen by
 /// chance, and gives the device a random time to complete it. Arms in place of the provider.
 struct racer {
   racer(one_way& w, local_mr& bytes, std::uint64_t seed) : way{w}, from{bytes}, random{seed} {
@@ -308,7 +308,7 @@ TEST_CASE("every mode that the executor drives completes what is awaited", "[que
     const auto [got, sent] = link.run(when_all(link.b->recv(mr), link.a->send(mr.slice(0, 8))));
     CHECK(got.size_bytes == sent);
   }
-  // Nothing else made the executor wait: what is on soft0 completes when it is looked for.
+  // The executor waits only for this: what is on soft0 completes when it is looked for.
   link.run(when_all(link.b->recv(mr), send_later(link, mr.slice(0, 8))));
   const completion_counters& seen = link.driver.counters();
   if (mode == completion_mode::busy) CHECK(seen.arms == 0);
@@ -434,7 +434,7 @@ TEST_CASE("what waits for room and is asked to stop amid an inline poll is withd
     co_await l.executor.sleep_for(1ns);
     stopping_write on_b{l.b->sends(), write(mr, mr.remote_slice()), tasks, &stop};
     on_b.post();
-    // Nobody receives: they stay, and leave no room.
+    // The peer receives none of them: they stay, and leave no room.
     std::vector<request_op<send_request<1>>> ahead;
     while (l.a->sends().has_room()) ahead.push_back(l.a->post(send(mr.slice(0, 8))));
     auto waiting = l.a->write(mr, mr.remote_slice());

@@ -77,11 +77,11 @@ TEST_CASE("a handler gets the receives that it posts, by its numbers", "[queue][
   CHECK(handler.received == std::vector<std::uint32_t>{2, 0});
   CHECK(same_bytes(handler.memory.bytes().first(64), from.bytes()));
   CHECK(held_by(*link.a) == held{.slots = 1});
-  // Nobody else gets any.
+  // Other receivers get no message.
   const auto taken = link.outcome(link.a->next_message());
   REQUIRE(taken.has_failure());
   CHECK(taken.failure().code == errc::refused);
-  // Nobody else sends any message: the peer's receives are counted.
+  // Other senders cannot send a message: the peer's receives are counted.
   const auto sent = link.outcome(link.a->send(from.slice()));
   REQUIRE(sent.has_failure());
   CHECK(sent.failure().code == errc::refused);

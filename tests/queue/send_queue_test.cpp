@@ -185,7 +185,7 @@ TEST_CASE("a batch that the device takes in part names the first it refused, and
   CHECK(why.code == std::error_code{ENOMEM, std::system_category()});
   CHECK(why.index == 1);
   CHECK(held_by(*link.a, block) == held{.slots = 2, .block_uses = 1});
-  // Nothing that was posted has an entry of its own: awaiting says so, and a later one ends them.
+  // The posted requests have no CQE of their own: awaiting says so, and a later request ends them.
   CHECK(link.outcome(before).failure().code == errc::not_signaled);
   CHECK(link.run(link.a->write(mr, mr.remote_slice())) == 256);
   CHECK(held_by(*link.a, block) == nothing);
@@ -199,7 +199,7 @@ TEST_CASE("a batch that the device takes in part names the first it refused, and
 namespace {
 
 struct doorbell {
-  std::vector<unsigned> send_flags;  // one for each work request
+  std::vector<unsigned> send_flags;  // flags of each work request
 };
 std::vector<doorbell> rung;
 

@@ -432,7 +432,7 @@ TEST_CASE("after an end of which the device told nothing, an idle pool makes its
   shared_pair& p = s.add();
   const bool sent = p.send(2, 5);
   REQUIRE(sent);
-  p.receiver.reset();  // Nobody has looked for events.
+  p.receiver.reset();  // The receiver ends before the test has looked for events.
   shared_pair& q = s.add();
   CHECK(s.pool.verbs().native_handle() != before);
   const bool more = q.send(4, 6);

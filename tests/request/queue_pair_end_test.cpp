@@ -149,7 +149,7 @@ TEST_CASE("who waits is told when the queue pair is destroyed", "[request][devic
   };
   for (int i = 0; i < 5; ++i) {
     waiting.spawn(wait_for(link.a->recv(mr.slice(0, 64)), ends));  // Three wait for room.
-    waiting.spawn(wait_for(link.a->send(mr.slice(0, 64)), ends));  // Nobody receives them.
+    waiting.spawn(wait_for(link.a->send(mr.slice(0, 64)), ends));  // The peer has no receive.
   }
   waiting.spawn(wait_for(link.a->next_message(), ends));
   link.run(link.executor.sleep_for(1ms));

@@ -141,7 +141,7 @@ TEST_CASE("a handle can be awaited again after a wait that timed out", "[request
   loopback link;
   const local_mr from = link.pattern(64);
   local_mr to = link.memory(64);
-  // Nobody receives it yet: the device tries again for a while.
+  // The peer has no receive yet: the device tries again for a while.
   auto handle = link.a->post(send(from));
   for (int i = 0; i < 2; ++i) {
     const auto outcome = link.outcome(with_timeout(handle, 0ms));
@@ -204,7 +204,7 @@ TEST_CASE("a queued handle whose wait was stopped is moved with its requests",
   const local_mr from = link.pattern(64);
   local_mr to = link.memory(64);
   for (std::size_t i = 0; i < link.a->sends().depth(); ++i)
-    static_cast<void>(link.a->post(send(from)));  // Nobody receives it yet.
+    static_cast<void>(link.a->post(send(from)));  // The peer has no receive yet.
   auto queued = link.a->post(write(from, to.remote_slice()));
   CHECK(link.outcome(with_timeout(queued, 0ms)).failure().code == errc::timed_out);
   auto moved = std::move(queued);

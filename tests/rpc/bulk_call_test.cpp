@@ -67,7 +67,7 @@ TEST_CASE("a handler reads the caller's source and writes its sink, without a co
       CHECK(std::ranges::equal(to.slice(100, from.size_bytes()).bytes(), from.bytes()));
       CHECK(to.bytes()[99] == std::byte{0});
       CHECK(to.bytes()[100 + from.size_bytes()] == std::byte{0});
-      // Nobody reaches it any more.
+      // The peer reaches the memory no more.
       CHECK(calling.connection()->lending().open == 0);
     }
   }(c, source, sink));
@@ -196,7 +196,7 @@ TEST_CASE("an answer waits for what its handler reads and has not awaited, and s
   const std::vector<std::byte> long_reply(8192);
   s.server.handle<read_on>([&](std::uint32_t reply_bytes, rpc::server_call& call) -> task<view> {
     const remote_mr from = call.source();
-    // Nobody awaits them: they go on.
+    // The handler does not await the reads: they go on.
     for (std::size_t n = 0; n < 4; ++n) {
       const std::size_t size = to.size_bytes() / 4;
       static_cast<void>(

@@ -83,7 +83,8 @@ TEST_CASE("a request that comes before its client's terms is answered after them
   raw_client c{s};
   c.request(1, 0);
   c.request(2, echo::id);
-  s.rt.run(c.conn.write(const_local_mr_slice{}, {}));  // By now the requests have come.
+  // The end of the WRITE shows that the requests have come.
+  s.rt.run(c.conn.write(const_local_mr_slice{}, {}));
   c.tell_terms();
   const auto first = c.answer();
   const auto second = c.answer();
@@ -106,7 +107,8 @@ TEST_CASE("a call that is cancelled while an answer makes room for it does not b
                         last.data());
   message_protocol::encode_loan(loan_terms{.length = 1}, &last[call_protocol::header_bytes]);
   c.say(message_protocol::kind::data, last);
-  s.rt.run(c.conn.write(const_local_mr_slice{}, {}));  // By now the request has come.
+  // The end of the WRITE shows that the request has come.
+  s.rt.run(c.conn.write(const_local_mr_slice{}, {}));
   s.rt.run(test::until(s.rt.executor(), [&] { return s.server.counters().calls == answers; }));
   CHECK(s.server.counters().running == 1);
   // The credits come with the cancel.
@@ -181,7 +183,7 @@ TEST_CASE("connections that wait for a busy server are served one after another"
     others.push_back(std::make_unique<raw_client>(s));
     others.back()->tell_terms();
     others.back()->request(1, 0);
-    // By now the request has come.
+    // The end of the WRITE shows that the request has come.
     s.rt.run(others.back()->conn.write(const_local_mr_slice{}, {}));
   }
   REQUIRE(s.running == 1);

@@ -283,7 +283,7 @@ TEST_CASE("a protobuf message above INT_MAX bytes is refused on either side", "[
   const auto sent = failure_of([&] { codec<speaks_as_protobuf>::size({above}); });
   CHECK(sent.code == errc::limit_exceeded);
   CHECK(says(sent, "2147483648 bytes, protobuf takes 2147483647"));
-  // Nobody looks at these bytes.
+  // The codec must not read these bytes.
   std::byte byte{};
   const auto f = failure_of([&] { codec<speaks_as_protobuf>::encode({above}, {&byte, above}); });
   CHECK(f.code == errc::limit_exceeded);

@@ -71,8 +71,8 @@ class hostile final : public detail::message_channel {
     send(note_);
   }
   std::vector<bytes> heard, controls;
-  std::vector<std::optional<std::uint32_t>> invalidated;  ///< by what was heard
-  bool takes = true;                                      ///< else it keeps the buffers
+  std::vector<std::optional<std::uint32_t>> invalidated;  ///< keys that messages invalidated
+  bool takes = true;                                      ///< false: it keeps the buffers
   std::vector<stream_message> kept;
 
  private:

@@ -186,12 +186,12 @@ class place {
         if (outcome.has_failure() && outcome.failure().code != errc::timed_out) ++odd;
         break;
       }
-      case 1: {  // Says nothing, and goes.
+      case 1: {  // The client sends nothing, and goes.
         const auto address = socket_address::loopback(door_.local_endpoint().port);
         static_cast<void>(co_await stream_socket::connect(rt_.executor(), address));
         break;
       }
-      default: {  // Nobody is there.
+      default: {  // No server is there.
         listener gone = rt_.listen();
         const endpoint nowhere = gone.local_endpoint();
         gone.close();

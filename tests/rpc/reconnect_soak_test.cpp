@@ -39,9 +39,9 @@ class storm {
 
   [[nodiscard]] std::size_t in_use_bytes() { return s_.rt.memory().statistics().in_use_bytes; }
   rpc::client_counters counters;
-  std::uint64_t ran_twice = 0;    ///< what may not
+  std::uint64_t ran_twice = 0;    ///< calls that ran twice and may not
   std::uint64_t unexplained = 0;  ///< ends for no reason, or for one that cannot be
-  std::uint64_t wrong = 0;        ///< answers
+  std::uint64_t wrong = 0;        ///< wrong answers
 
  private:
   static constexpr unsigned workers = 8;
@@ -119,7 +119,7 @@ class storm {
 
   std::mt19937_64 random_;
   const std::uint64_t calls_;
-  std::vector<unsigned> runs_;  ///< of each call
+  std::vector<unsigned> runs_;  ///< number of runs of each call
   std::uint64_t made_ = 0;
   rpc_server s_;
   reconnecting r_{

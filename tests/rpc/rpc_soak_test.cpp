@@ -44,14 +44,13 @@ constexpr unsigned clients_per_process = 4;
 constexpr unsigned survivors = 64;
 constexpr unsigned victims = 64;  ///< clients of processes that are killed
 constexpr unsigned clients = survivors + victims;
-constexpr unsigned workers = 12;  ///< of a client: so many calls at once
-constexpr unsigned threads = 2;   ///< of the server
+constexpr unsigned workers = 12;  ///< calls that a client has at once
+constexpr unsigned threads = 2;   ///< threads of the server
 constexpr std::uint64_t calls_each = 10'000;
 constexpr size_t bulk_max = 32 * 1024;
 constexpr size_t large_max = 100 * 1024;
 
-// ---- what all processes share
-// --------------------------------------------------------------------
+// ---- what all processes share -------------------------------------------------------------------
 
 /// The account of one client, in memory that all processes map.
 struct account {
@@ -88,8 +87,7 @@ class shared_ledger {
   ledger* ledger_;
 };
 
-// ---- what is called
-// ------------------------------------------------------------------------------
+// ---- what is called -----------------------------------------------------------------------------
 
 enum class duty : std::uint32_t {
   answer,
@@ -105,7 +103,7 @@ enum class duty : std::uint32_t {
 /// The first bytes of a request; bytes that tell which request it is follow.
 struct order {
   std::uint32_t client;
-  std::uint32_t number;  ///< of the client's
+  std::uint32_t number;  ///< the client's number of the call
   duty what;
   std::uint32_t reply_bytes;
   std::uint32_t nap_us;
@@ -124,8 +122,7 @@ connection_options deaf_and_ready() {
   return o;
 }
 
-// ---- the server
-// ----------------------------------------------------------------------------------
+// ---- the server ---------------------------------------------------------------------------------
 
 constexpr const char* excuse = "as it was told";
 
@@ -197,8 +194,7 @@ class desk {
   std::array<remote_mr, 16> kept_;
 };
 
-// ---- a client
-// ------------------------------------------------------------------------------------
+// ---- a client -----------------------------------------------------------------------------------
 
 class caller {
  public:
@@ -276,7 +272,7 @@ class caller {
     bytes request(sizeof o + some_bytes());
     std::memcpy(request.data(), &o, sizeof o);
     fill(std::span{request}.subspan(sizeof o), o.key());
-    // Whoever stays ends by a deadline or a stop alone.
+    // A call that stays ends only by a deadline or a stop.
     fate how = o.what == duty::stay ? fate(1 + below(3)) : some_fate();
     if (o.what > duty::stay && below(2) == 0) how = fate(1 + below(3));
     rpc::call_options options{};
@@ -321,7 +317,7 @@ class caller {
       return;
     note_odd(error{why}.what());
   }
-  /// Everything has ended.
+  /// Checks the counters once all calls have ended.
   task<> look_back() {
     const std::uint64_t borrowed = co_await client_.call<audit>();
     // The server keeps memory of calls that were given up until it hears of that.
@@ -386,8 +382,7 @@ std::vector<std::unique_ptr<peer_process>> make_processes(ledger& all, unsigned 
   return made;
 }
 
-// ---- the campaign
-// --------------------------------------------------------------------------------
+// ---- the campaign -------------------------------------------------------------------------------
 
 /// Ends when it holds, or when for long no handler was begun.
 template <class Condition>

@@ -20,8 +20,7 @@ using test::nothing;
 
 namespace {
 
-/// By the back door, gives a completion queue one entry more than it has room for, from a queue
-/// pair that nobody knows of.
+/// Overruns a completion queue by one CQE, from a queue pair that cordma does not know.
 class overrunner {
  public:
   overrunner(loopback& link, verbs::completion_queue& cq)
@@ -62,7 +61,7 @@ TEST_CASE("an overrun completion queue ends every slot of every queue pair on it
   link.connect(*survivor, *survivor_peer);
   local_mr mr = link.memory(64);
 
-  auto handle = link.a->post(send(mr));  // Nobody receives it: it stays in flight.
+  auto handle = link.a->post(send(mr));  // The peer has no receive: the message stays in flight.
   other->post_recv(mr);
   scope waiting{link.executor};
   std::vector<std::error_code> ends;
@@ -112,8 +111,8 @@ TEST_CASE("many events are read at once, and those that nobody takes are counted
   for (verbs::completion_queue& cq : queues) {
     overrunners.push_back(std::make_unique<overrunner>(link, cq));
   }
-  // At least one each: rxe reports each lost entry; the specification speaks of the queue, and lets
-  // the queue pair that completes there be reported, too.
+  // The test expects at least one event of each: rxe reports each lost CQE. The specification
+  // speaks of the queue, and lets the queue pair that completes there be reported, too.
   link.run_until([&] { return link.events.seen() >= overruns; });
   CHECK_FALSE(verbs::next_async_event(link.ctx).has_value());
   CHECK(link.events.dropped() == link.events.seen() - async_events::events_kept_max);
@@ -133,7 +132,7 @@ TEST_CASE("an event goes to the object it names, and to no other", "[runtime][de
   SECTION("a queue pair") {
     const ibv_event_type kind = GENERATE(IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR,
                                          IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_LAST_WQE_REACHED);
-    auto handle = link.a->post(send(mr));  // Nobody receives it.
+    auto handle = link.a->post(send(mr));  // The peer has no receive.
     link.events.route({.kind = kind, .qp = link.a->verbs().native_handle()});
     CHECK(link.a->failure_reason().code == errc::disconnected);
     CHECK(link.outcome(handle).failure().code == errc::disconnected);

@@ -60,7 +60,7 @@ class scrape {
     family_ = rest.substr(0, rest.find(' '));
     CHECK(is_name(family_));
     CHECK(rest.size() > family_.size() + 1);
-    CHECK(types_.count(family_) == 0);  // All of a family is in one place.
+    CHECK(types_.count(family_) == 0);  // The lines of a family stand together.
   }
   void type(const std::string& rest) {
     CHECK(rest.substr(0, rest.find(' ')) == family_);

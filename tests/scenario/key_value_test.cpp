@@ -1,5 +1,5 @@
-// The parts of example 09 that its processes do not show: what a reader makes of a slot that was
-// read in the middle of a write, and of one whose writer never ends.
+// The parts of example 09 that its processes do not show. A reader meets a slot in the middle of a
+// write, and one whose writer never ends.
 
 #include "key_value.hpp"
 

@@ -23,11 +23,11 @@ struct certified {
   std::unique_ptr<x509_st, openssl_free> certificate;
 };
 
-/// What a certificate says; by default, one that is good for a host.
+/// Contents of a certificate; by default, one that is good for a host.
 struct certificate_terms {
   std::string common_name = "a cordma test";
   std::string names =
-      "DNS:server.example,IP:127.0.0.1";  ///< As OpenSSL's subjectAltName; may be empty.
+      "DNS:server.example,IP:127.0.0.1";  ///< OpenSSL's subjectAltName; may be empty.
   long begins_s = -3600;                  ///< From now.
   long ends_s = 3600;
   bool is_authority = false;

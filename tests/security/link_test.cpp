@@ -13,7 +13,7 @@
 
 #include <chrono>
 
-// What the sides of a handshake tell each other when one does not take the other.
+// The texts that the sides of a handshake send when one does not take the other.
 
 using namespace cordma;
 using namespace cordma::test;

@@ -48,7 +48,7 @@ class raw_peer {
   std::unique_ptr<SSL_CTX, free> context_;
   std::unique_ptr<SSL, free> ssl_;
   credentials::psk_key key_{"", {}};
-  std::string protocol_;  // As ALPN lists it.
+  std::string protocol_;  // An element of ALPN's list.
 };
 
 /// One side of ours against a raw one.

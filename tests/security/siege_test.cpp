@@ -21,7 +21,7 @@ enum class attack { flip, cut, hold, drop, repeat, insert };
 
 struct attempt {
   attack kind = attack::flip;
-  bool on_client = true;  // Whose bytes.
+  bool on_client = true;  // True: the client's bytes change.
   std::size_t at = 0;
   unsigned value = 1;  // The bits that are flipped; how many bytes are dropped, repeated, inserted.
 };

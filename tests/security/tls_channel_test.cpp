@@ -16,7 +16,7 @@ using namespace cordma::test;
 
 namespace {
 
-/// Both kinds, so that a test can run with each.
+/// Credentials of each kind, so that a test can run with both.
 struct both_kinds {
   authority ca;
   credentials key = blue();

@@ -56,20 +56,20 @@ class wire_end final : public byte_channel {
   }
 
   wire_end* other = nullptr;
-  std::vector<std::byte> inbox;  // All that came; `read` of it was read.
+  std::vector<std::byte> inbox;  // Bytes that came; `read` of them were read.
   std::size_t read = 0;
   std::size_t read_max = SIZE_MAX;  // At once.
   std::size_t room = SIZE_MAX;      // For what the other end has not read.
   bool was_full = false;
   bool is_broken = false;       // Writing fails.
   bool has_ended = false;       // The other end has.
-  std::vector<std::byte> sent;  // All that was written, before it was changed.
+  std::vector<std::byte> sent;  // Bytes as they were written, before any was changed.
   /// Changes what is written on its way: from this offset on.
   std::function<void(std::size_t at, std::vector<std::byte>& bytes)> tamper;
 };
 
-/// Both ends, whose tasks run when the test says so. The clock stands still, so a side that waits
-/// for ever is one whose handshake has not ended when nothing moves any more.
+/// The two ends, whose tasks run when the test says so. The clock stands still. A side that waits
+/// for ever thus has a handshake that has not ended when nothing moves any more.
 struct wire {
   explicit wire(cordma::executor& unused) : client{unused}, server{unused} {
     client.other = &server;
@@ -80,9 +80,9 @@ struct wire {
   wire_end server;
 };
 
-/// What became of one side.
+/// The outcome of one side.
 struct side_outcome {
-  std::optional<result<void>> ended;  // Nothing: it waited, and was stopped.
+  std::optional<result<void>> ended;  // Empty: the side waited, and was stopped.
 
   [[nodiscard]] bool succeeded() const { return ended && !ended->has_failure(); }
   [[nodiscard]] bool failed_with(errc code) const {

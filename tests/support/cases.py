@@ -24,7 +24,7 @@ class Cases:
         self.record("started", name)
         try:
             yield
-        except Exception:  # Whatever it is, the next case still runs.
+        except Exception:  # The next case runs after any failure.
             traceback.print_exc()
             print(f"FAILED: {name}")
             self._failed += 1

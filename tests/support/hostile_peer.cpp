@@ -16,7 +16,7 @@ namespace {
 
 using agent_protocol::frame_bytes;
 
-/// Nothing that is tested here waits for a descriptor.
+/// The tested code waits for no descriptor.
 class idle_reactor final : public reactor {
  public:
   [[nodiscard]] const char* name() const noexcept override { return "none"; }
@@ -75,8 +75,7 @@ std::size_t agent_world::turn() noexcept {
   return did + driver.reap();
 }
 
-// ---- the victim
-// ----------------------------------------------------------------------------------
+// ---- the victim ---------------------------------------------------------------------------------
 
 victim::victim(agent_world& world, const agent_options& options, shared_receives* pool)
     : world_{world},
@@ -119,8 +118,7 @@ void victim::cut_off(errc why) noexcept {
   agent_->control().abort(data_.failure_reason());
 }
 
-// ---- its peer
-// ------------------------------------------------------------------------------------
+// ---- its peer -----------------------------------------------------------------------------------
 
 hostile_peer::hostile_peer(agent_world& world, victim& v, std::uint32_t receives_posted)
     : pd_{world.ctx},

@@ -99,7 +99,7 @@ class hostile_peer {
   void say(frame f, std::uint32_t lie = 0);
   /// Any bytes, up to `message_bytes_max` of them.
   void say(std::span<const std::byte> message, ibv_wr_opcode how = IBV_WR_SEND);
-  /// Says bytes on the data queue pair, with a key to invalidate if that is `how`.
+  /// Sends bytes on the data queue pair, with a key to invalidate if that is `how`.
   void say_data(std::span<const std::byte> message, ibv_wr_opcode how = IBV_WR_SEND,
                 std::uint32_t rkey = 0);
   /// Takes what came, into `heard`. Returns how many completions.

@@ -11,7 +11,7 @@ namespace cordma::test {
 
 /// The kernel's objects, of all of the machine: other programs' sockets and files are among them.
 struct machine_counts {
-  std::uint64_t sockets = 0;     ///< of this network namespace, also those without a descriptor
+  std::uint64_t sockets = 0;     ///< this network namespace's, also without a descriptor
   std::uint64_t files = 0;       ///< open file descriptions
   std::uint64_t slab_bytes = 0;  ///< objects that the kernel cannot do without
 };

@@ -40,7 +40,7 @@ class loopback {
   local_mr memory(std::size_t size_bytes, verbs::access access = all_access) {
     return allocator(access).allocate_zeroed(size_bytes);
   }
-  /// One for each access, made when first asked for.
+  /// Returns the allocator for that access, which the first call makes.
   mr_allocator& allocator(verbs::access access);
   /// Memory whose bytes tell where they are, so that none can be mistaken for another.
   local_mr pattern(std::size_t size_bytes, unsigned seed = 1);

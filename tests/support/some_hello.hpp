@@ -21,7 +21,7 @@ task<> say(byte_channel& channel, std::array<std::byte, N> bytes) {
   co_await write_all(channel, bytes);
 }
 
-/// Says what a client begins with.
+/// Sends the begin of a client's handshake.
 inline task<> greet(byte_channel& channel, handshake::hello hello) {
   co_await say(channel, handshake::encode(handshake::start{.nonce = hello.nonce}));
   co_await say(channel, handshake::encode(hello));

@@ -83,7 +83,7 @@ struct siege : stopped_clock, test::connected_pair {
     deeper.depth = 64;
     begin(honest, deeper);
   }
-  /// Nothing stays lent or borrowed, whatever the peer did, and no memory is kept.
+  /// Checks that no memory stays lent, borrowed or kept, whatever the peer did.
   ~siege() {
     victim.connection().qp().abort({.code = errc::closed, .call = "test"});
     rt.run(test::due_timers_fired());

@@ -21,7 +21,7 @@ CLANG_TIDY = "clang-tidy-19"
 # Sources are included on purpose, where files are compiled together.
 CHECKS = "-checks=-bugprone-suspicious-include"
 KEPT_SECONDS = 30 * 24 * 3600  # For which a result is kept that nobody asks for.
-# What a compiler writes besides its output, and takes with a word or without.
+# Options for what a compiler writes besides its output, and whether they take a word.
 WRITES = {"-o": 1, "-MQ": 1, "-MF": 1, "-MD": 0, "-c": 0}
 
 

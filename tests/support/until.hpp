@@ -36,8 +36,8 @@ until_op<Condition> until(cordma::executor& executor, Condition condition) {
 /// last. For a clock that stands still; it waits for no time to pass.
 inline auto due_timers_fired() { return sleep_for(duration{0}); }
 
-/// Ends when all that was dropped is closed; moves the clock on meanwhile, for a device that does
-/// not tell of a queue pair's last receive is waited for.
+/// Ends when all that was dropped is closed. Moves the clock on meanwhile, for a device that does
+/// not tell of a queue pair's last receive.
 inline task<> all_closed(cordma::executor& executor, manual_clock& clock) {
   do {
     clock.advance(std::chrono::milliseconds{10});

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <string>
 
-/// Injected failures and a count of live objects, by interposing libibverbs' setup calls: a test
+/// Injects failures, and counts live objects, by interposing libibverbs' setup calls. A test
 /// program that is linked with verbs_faults.cpp calls these definitions, and they call the library.
-/// Any thread may make verbs calls; who tells them to fail knows which one makes the next.
+/// Any thread may make verbs calls; a test that tells them to fail knows which one makes the next.
 namespace verbs_faults {
 
 enum class kind : std::size_t { device, pd, mr, channel, cq, qp, srq };

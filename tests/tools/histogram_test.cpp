@@ -51,7 +51,7 @@ TEST_CASE("each power of two, and its neighbours, keep within the bound", "[tool
       INFO(v);
       histogram h;
       h.add(nanoseconds{v});
-      h.add(nanoseconds{v * 8});  // So that the maximum is another.
+      h.add(nanoseconds{v * 8});  // The maximum must be another.
       CHECK(h.at(0.5).count() >= v);
       CHECK(h.at(0.5).count() <= v + v / std::int64_t(histogram::parts));
     }

@@ -9,7 +9,7 @@
 
 namespace walk {
 
-/// Says why there are no network namespaces here; empty: there are.
+/// Returns why there are no network namespaces here; empty: there are.
 std::string why_no_hosts();
 
 /// Walks them all, pair after pair, each in processes of its own. The first failures, each with

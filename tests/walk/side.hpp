@@ -61,14 +61,14 @@ cordma::connection_options options_of(bool has_heartbeats);
 cordma::stream_options stream_options_of();
 /// Enough for the operations of any walk.
 cordma::local_mr walk_memory(cordma::mr_allocator& from, std::span<const cell> walks);
-/// Throws. `what` is wrong with operation `k`.
+/// \errors `what` is wrong with operation `k`.
 [[noreturn]] void complain(unsigned k, const std::string& what);
 void check_filled(std::span<const std::byte> bytes, const cell& c, unsigned k);
 
 /// Three slices of uneven length, one behind the other.
 std::array<cordma::local_mr_slice, 3> cut(const cordma::local_mr_slice& all, std::size_t first);
 
-/// The end that asks. Thread: the runtime's.
+/// The end that asks. \thread the runtime's.
 class asking_end {
  public:
   asking_end(cordma::runtime& rt, side& me, std::span<const cell> walks);
@@ -92,7 +92,7 @@ class asking_end {
   cordma::message_stream control_;
 };
 
-/// The end that answers. Thread: the runtime's.
+/// The end that answers. \thread the runtime's.
 class answering_end {
  public:
   /// Listens at `host`.

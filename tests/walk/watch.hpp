@@ -15,7 +15,7 @@
 
 namespace walk {
 
-/// Throws what errno says.
+/// \errors what errno says.
 inline void check(bool well, const char* what) {
   if (!well) throw std::system_error{errno, std::system_category(), what};
 }
@@ -46,8 +46,9 @@ struct board {
 /// A board in memory that forks share. Lives as long as `walkers` do.
 std::shared_ptr<board> make_board();
 
-/// Waits until all have ended. Gives what has failed, or slept for longer than `patience` (or spun
-/// ten times that) without a step, and what both ends were doing then; nothing if all is well.
+/// Waits until all have ended. Returns what has failed, or slept for longer than `patience` without
+/// a step (ten times that if it spun). The text also has what both ends did then. Nothing: all is
+/// well.
 std::optional<std::string> watch(board& b, const walkers& all, std::chrono::milliseconds patience);
 
 }  // namespace walk

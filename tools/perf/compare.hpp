@@ -8,8 +8,8 @@
 
 namespace perf {
 
-/// Runs each job with both ends in this process and on this thread, beside the raw loop that does
-/// the same, in short rounds by turns. \errors as `check_comparable`, and those of the work.
+/// Runs each job with both ends in this process and on this thread. The raw loop that does the same
+/// runs beside it, in short rounds by turns. \errors as `check_comparable`, and those of the work.
 void compare_with_raw(const std::string& device, const std::vector<job>& jobs,
                       const std::function<void(const result&)>& each);
 

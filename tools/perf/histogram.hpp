@@ -12,7 +12,7 @@ namespace perf {
 /// `parts` of the same width. A value that is read is at most 1 / `parts` (0.8 %) above the value
 /// that was added. Values below `parts` nanoseconds, and the greatest of all, are exact. 36 KiB,
 /// whatever is added; adding costs a few instructions. Ours, since Debian has HdrHistogram for Java
-/// and Go alone. Thread: one at a time.
+/// and Go alone. \thread one at a time.
 class histogram {
  public:
   static constexpr unsigned part_bits = 7;

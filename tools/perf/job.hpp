@@ -61,8 +61,8 @@ void check(const job& j);
 
 /// Places for `size_bytes` that a connection has on each side: one for each worker, while they fit.
 [[nodiscard]] std::size_t slots(const job& j) noexcept;
-/// Receives that the server keeps posted on a connection: the client has as many credits, and gets
-/// half of them back with each message of the server's.
+/// Returns the receives that the server keeps posted on a connection. The client has as many
+/// credits, and gets half of them back with each message of the server's.
 [[nodiscard]] std::uint32_t receives(const job& j) noexcept;
 /// The memory that all its connections take on one side, but for a few KiB each.
 [[nodiscard]] std::uint64_t memory_bytes(const job& j) noexcept;

@@ -137,8 +137,8 @@ cordma::task<> link::call_each(meter& m, std::uint32_t worker) {
   }
 }
 
-/// Answers come in the order of the messages, and so do those who wait for them, but for long ones,
-/// which are all of one length.
+/// Answers come in the order of the messages, and the waiting workers take them in that order. Long
+/// answers may come in another order, but all have one length.
 cordma::task<> link::exchange_each(meter& m, std::uint32_t worker) {
   const cordma::const_local_mr_slice said = slot(worker);
   clock::time_point start = clock::now();

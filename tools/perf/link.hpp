@@ -13,7 +13,7 @@
 namespace perf {
 
 /// The client's side of one connection that is measured, and the operations on it.
-/// Thread: the runtime's.
+/// \thread the runtime's.
 class link {
  public:
   static cordma::task<std::unique_ptr<link>> connect(cordma::runtime& rt, job what,

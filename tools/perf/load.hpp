@@ -27,7 +27,7 @@ struct measured {
 };
 
 /// The client's threads: each connects, waits for `go`, warms up, measures and closes. Whoever
-/// looks after them belongs to another executor, `executor`, which is never blocked. Thread:
+/// looks after them belongs to another executor, `executor`, which is never blocked. \thread
 /// `executor`'s.
 class load {
  public:
@@ -46,7 +46,7 @@ class load {
   /// Ends when all threads have ended. To be awaited before this goes.
   auto ended() noexcept { return ended_.wait(); }
   [[nodiscard]] bool has_ended() const noexcept { return ended_.is_set(); }
-  /// Throws what the first thread that failed threw.
+  /// \errors what the first thread that failed threw.
   void check() const;
   [[nodiscard]] measured result() const;
   /// Operations so far.

@@ -20,7 +20,7 @@ namespace {
 void tell(int to_parent, std::uint16_t port, std::string_view why = {}) {
   const bool is_told = ::write(to_parent, &port, sizeof port) == ssize_t(sizeof port) &&
                        ::write(to_parent, why.data(), why.size()) == ssize_t(why.size());
-  if (!is_told) ::_exit(1);  // Nobody is there any more.
+  if (!is_told) ::_exit(1);  // The parent is gone.
 }
 
 /// The child's life; gives its exit status.

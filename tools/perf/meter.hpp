@@ -13,7 +13,7 @@ using clock = std::chrono::steady_clock;
 
 /// How one thread's operations are counted and timed, whoever does them: it says how long it goes
 /// on. The clock is read once an operation: when one ends, the next one of the same worker begins.
-/// Thread: one; `done` any.
+/// \thread one; `done` any.
 class meter {
  public:
   /// Allows `operations` from now on, or as many as begin within `longest`.

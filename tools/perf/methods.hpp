@@ -28,7 +28,7 @@ struct place {
   std::array<std::byte, cordma::remote_mr_slice::encoded_bytes> memory{};
 };
 /// The places of all connections, one `place` after another, as soon as the server is ready on each
-/// of them: from then on no message meets a peer without a receive.
+/// of them. No message from then on meets a peer without a receive.
 struct places_of : cordma::rpc::method<"perf.places", std::uint32_t, std::vector<std::byte>> {};
 
 /// The server's cost of a job that is over.

@@ -23,7 +23,7 @@ class progress_line {
   const bool is_seen_;
 };
 
-/// Says how far `threads` are, until it is stopped.
+/// Prints how far `threads` are, until it is stopped.
 cordma::task<> show_progress(job what, const load& threads);
 
 }  // namespace perf

@@ -17,10 +17,9 @@
 namespace perf {
 
 /// Two connected queue pairs of one process, and the loop of ibv_post_send and ibv_poll_cq that
-/// does the same work as a job: each request is filled when it is posted, entries are polled in
-/// batches. What takes
-/// a receive finds one: both ends are here, so that no credits are needed. `rpc` and `stream` are
-/// an echo of sends. Thread: the runtime's.
+/// does the same work as a job. The loop fills each request when it posts it, and polls CQEs in
+/// batches. A message always finds a receive: both ends are here, so that no credits are needed.
+/// `rpc` and `stream` are an echo of sends. \thread the runtime's.
 class raw_pair {
  public:
   raw_pair(cordma::runtime& rt, const job& what);

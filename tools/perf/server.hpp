@@ -53,7 +53,7 @@ class server {
   void drop_job_of(const session& by) noexcept;
   void ready(std::uint32_t number, const place& where);
   void failed(std::uint32_t number, const std::string& why);
-  /// The job that runs, if it is this one. Throws.
+  /// Returns the job that runs. \errors std::runtime_error: it is not this one.
   running_job& job_of(const session& by, std::uint32_t number) const;
   void say(const std::string& text) const;
   void complain(const std::string& who, const std::string& why) const;

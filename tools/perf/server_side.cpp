@@ -52,7 +52,7 @@ cordma::task<> receive_all(cordma::runtime& rt, const job& what, const teller& t
     if (message.is_cancelled()) throw cordma::cancelled{};
     conn.post_recv(message->slices);
     if (++taken < posted / 2) continue;
-    // Nobody waits for it: where it fails, so does the connection, and with it the next receive.
+    // A failure of this message fails the connection, and with it the next receive.
     static_cast<void>(conn.post(cordma::send_with_imm(cordma::const_local_mr_slice{}, taken)));
     taken = 0;
   }

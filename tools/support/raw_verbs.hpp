@@ -18,12 +18,12 @@
 // it, as a program does whose requests differ.
 namespace support::raw {
 
-/// Throws `cordma::error` with what a verb returned, if that is not 0.
+/// \errors `cordma::error` with what a verb returned, if that is not 0.
 void check(int rc, const char* call);
 
 /// Brings a queue pair from RESET to RTS, connected to queue pair `peer_num` of the same port.
 /// \param min_rnr_timer  12: a send without a receive is tried again after 0.64 ms, and given up
-///   after 4.5 ms, which a busy machine may take between a test's steps. 28: 164 ms and 1.1 s.
+///   after 4.5 ms. A busy machine may take as long between a test's steps. 28: 164 ms and 1.1 s.
 /// \param rnr_retry  0: at once.
 void connect(cordma::verbs::context& ctx, const cordma::verbs::port_info& port,
              cordma::verbs::queue_pair& qp, std::uint32_t peer_num, std::uint8_t min_rnr_timer = 12,
@@ -102,7 +102,7 @@ void post(cordma::verbs::queue_pair& qp, What&& what) {
   if (const int rc = try_post(qp, std::forward<What>(what)); rc != 0) check(rc, "ibv_post");
 }
 
-/// Throws what a completion with an error says, or a negative number of entries.
+/// \errors what a completion with an error says, or a negative number of entries.
 [[noreturn]] void fail(const ibv_wc& wc);
 [[noreturn]] void fail_to_poll();
 

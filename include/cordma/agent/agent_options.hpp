@@ -79,7 +79,7 @@ struct remote_mr_request {
   std::size_t alignment = 64;  ///< A power of two, up to 2 MiB.
   verbs::access access = lendable_access;
   time_span lease = std::chrono::seconds{10};
-  std::optional<time_span> timeout{};  ///< None: `agent_options::request_timeout`.
+  std::optional<time_span> timeout{};  ///< Unset: `agent_options::request_timeout`.
 };
 
 /// How `send_local_mr` lends.
@@ -93,9 +93,9 @@ struct lending_counters {
   std::uint64_t granted = 0;       ///< Requests of the peer that were granted.
   std::uint64_t refused = 0;       ///< Requests of the peer that were refused.
   std::uint64_t offered = 0;       ///< Loans of ours.
-  std::uint64_t returned = 0;      ///< By the peer, handed over or not.
+  std::uint64_t returned = 0;      ///< Loans that the peer returned, handed over or not.
   std::uint64_t expired = 0;       ///< The peer had not returned it by then.
-  std::uint64_t revoked = 0;       ///< We asked for the memory.
+  std::uint64_t revoked = 0;       ///< Loans that this side revoked.
   std::uint64_t disconnected = 0;  ///< Loans that ended with the connection.
   std::uint64_t forced = 0;        ///< Windows invalidated without an answer of the peer.
   std::uint64_t stranded = 0;      ///< The device would not end the access: the memory is kept.

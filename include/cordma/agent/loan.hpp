@@ -17,7 +17,7 @@ struct grant;
 enum class loan_end_reason {
   returned,      ///< The peer gave it back.
   expired,       ///< The lease ended.
-  revoked,       ///< We asked for it.
+  revoked,       ///< This side asked for the memory.
   disconnected,  ///< The connection ended.
 };
 CORDMA_EXPORT const char* to_string(loan_end_reason reason) noexcept;

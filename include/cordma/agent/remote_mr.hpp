@@ -15,12 +15,12 @@ struct holding;
 }
 
 /// Memory of the peer that we may use for a while. Its slices go where any remote slice goes. A
-/// request is refused before it is posted: once too little of the lease is left
-/// (`errc::lease_expired`); once the memory was returned or revoked (`errc::lease_ended`); for more
-/// than was granted (`errc::access_denied`); on another connection (`errc::wrong_connection`); and
-/// after the connection's end (`errc::disconnected`).
-/// Move-only; may outlive its connection. Dropping it returns the memory in the background, which
-/// can neither fail nor allocate. \thread the executor's.
+/// request that may not run is refused before it is posted. Errors are `errc::lease_expired` for
+/// too short a rest of the lease, and `errc::lease_ended` for memory that was returned or revoked.
+/// Others are `errc::access_denied` for more than was granted, `errc::wrong_connection`, and
+/// `errc::disconnected` after the connection's end. Move-only; may outlive its connection. Dropping
+/// it returns the memory in the background, which can neither fail nor allocate. \thread the
+/// executor's.
 class CORDMA_EXPORT remote_mr {
  public:
   remote_mr() noexcept = default;

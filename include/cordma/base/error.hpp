@@ -32,7 +32,7 @@ enum class errc : int {
   cq_overrun = 17,              ///< The completion queue overflowed; its CQEs are lost.
   device_failed = 18,           ///< The device or port reported a fatal asynchronous event.
   receive_queue_full = 19,      ///< post_recv found no free receive request.
-  not_signaled = 20,            ///< Nothing that was posted later will complete this request.
+  not_signaled = 20,            ///< No request that was posted later will complete this one.
   no_scheduler = 21,            ///< Awaited where nothing can run a timer or resume the waiter.
   not_supported = 22,           ///< The device or kernel lacks a required feature.
   refused = 23,                 ///< The peer refused, with a reason; or the resource is in use.

@@ -82,6 +82,11 @@ class channel {
   semaphore items_;                  // Counts items that no receiver was promised.
 };
 
+/// A wait for room for an item.
+///
+/// An operation is `waiting` until it ends, in the channel's list once it has started. `start`
+/// makes it `sent` if there is room, and else the `pop` that makes room. A stop makes it `stopped`,
+/// and `close` makes it `closed`.
 template <class T>
 class [[nodiscard]] channel<T>::send_op : public operation_base<send_op>,
                                           public list_hook<send_op>,

@@ -49,6 +49,11 @@ class CORDMA_EXPORT semaphore {
   std::optional<failure> closed_;
 };
 
+/// A wait for permits.
+///
+/// An operation is `idle` until it ends, and in the semaphore's list while it waits. `start` or
+/// `grant` makes it `granted`, and `take_result` then `taken`; a granted one that is destroyed
+/// returns its permits. A stop makes it `stopped`, and `close` makes it `closed`.
 class CORDMA_EXPORT [[nodiscard]] semaphore::acquire_op : public operation_base<acquire_op>,
                                                           public list_hook<semaphore::acquire_op>,
                                                           private suspension {

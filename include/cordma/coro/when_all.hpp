@@ -33,7 +33,7 @@ class combinator : public operation_base<Derived>, private stop_callback {
  public:
   bool start(waiter& w, const environment& env) {
     waiter_.set(w);
-    // One more for `start` itself: children may end while others have not started.
+    // The count includes `start` itself: children may end while others have not started.
     pending_ = sizeof...(Ops) + 1;
     if (env.stop.stop_requested()) {
       stop_.request_stop();

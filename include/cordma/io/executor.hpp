@@ -14,7 +14,7 @@
 
 namespace cordma {
 
-/// What waits for file descriptors.
+/// The kernel's interface by which an executor waits for file descriptors.
 enum class io_backend : unsigned char {
   automatic,  ///< io_uring; epoll where the kernel or a container has none, or forbids it.
   io_uring,

@@ -48,7 +48,7 @@ struct CORDMA_EXPORT mr_allocator_counters {
   mr_allocator_counters& operator+=(const mr_allocator_counters& other) noexcept;
 };
 struct mr_allocator_statistics : mr_allocator_counters {
-  std::size_t in_use_bytes = 0;  ///< of chunks, in the sizes requested
+  std::size_t in_use_bytes = 0;  ///< memory in use, in the sizes requested
 };
 
 /// Allocates registered memory as cheaply as malloc: chunks are registered once, and jemalloc

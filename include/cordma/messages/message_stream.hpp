@@ -80,10 +80,10 @@ class CORDMA_EXPORT stream_message {
 };
 
 /// Messages over a connection, in order, each arriving once and whole. Both ends make one. A stream
-/// sends when the peer has posted its receives, and no more than it has buffers for: further
-/// messages wait in `send`, so that no receiver is ever found not ready. The stream takes over the
-/// connection's send, recv and immediates, and refuses them to others (errc::refused); one-sided
-/// operations and the agent stay free.
+/// sends only as much as the peer has posted receives for. Further messages wait in `send`, so that
+/// no receiver is ever found not ready. The stream takes over the connection's send, recv and
+/// immediates, and refuses them to others (errc::refused); one-sided operations and the agent stay
+/// free.
 ///
 /// A message that is longer than the peer's buffers is announced, and lent for reading
 /// (docs/remote-memory.md). The receiver reads it into memory of its own, without another copy.

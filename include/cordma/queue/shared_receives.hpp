@@ -125,7 +125,7 @@ class CORDMA_EXPORT shared_receives : private timer {
   const std::size_t stride_;
   local_mr memory_;
 
-  std::vector<holder*> holders_;  ///< by buffer number; null: the device has the buffer
+  std::vector<holder*> holders_;  ///< indexed by buffer number; null: the device has the buffer
   counter posted_;
   counter withdrawn_;
   holder orphans_;  ///< holder for destroyed queue pairs

@@ -46,7 +46,7 @@ CORDMA_EXPORT void check(const client_options& options);
 struct client_counters {
   std::uint64_t calls = 0;      ///< calls that were started
   std::uint64_t answered = 0;   ///< calls that got a reply
-  std::uint64_t refused = 0;    ///< by the server, its handler, or here, before they were sent
+  std::uint64_t refused = 0;    ///< calls that the server, its handler or the client itself refused
   std::uint64_t timed_out = 0;  ///< calls whose deadline came first
   std::uint64_t stopped = 0;    ///< calls that the program stopped or dropped
   std::uint64_t lost = 0;       ///< the connection or the client ended, or none could be made

@@ -60,12 +60,12 @@ concept protobuf_message =
     };
 
 /// True if a trivially copyable T is sent as its bytes in memory. Every bit must be part of a
-/// value, and every pattern of bits must be a value: integers, floating-point numbers,
-/// enumerations, and arrays and structs of them without padding. Padding would leak other contents
-/// of our memory. A pointer would leak addresses, and mean nothing to the peer. A peer could make a
-/// bool in a struct neither true nor false. The compiler cannot tell for unions, bit-fields,
-/// structs without a constexpr constructor and those of hundreds of KiB; g++ 12 overlooks pointers
-/// in arrays. For such a type that fulfils the rule, say so:
+/// value, and every pattern of bits must be a value. Integers, floating-point numbers and
+/// enumerations fulfil that, and so do arrays and structs of them without padding. Padding would
+/// leak other contents of our memory. A pointer would leak addresses, and mean nothing to the peer.
+/// A peer could make a bool in a struct neither true nor false. The compiler cannot tell for
+/// unions, bit-fields, structs without a constexpr constructor and those of hundreds of KiB; g++ 12
+/// overlooks pointers in arrays. For such a type that fulfils the rule, say so:
 ///
 ///     template <> inline constexpr bool cordma::rpc::is_plain<header> = true;
 template <class T>

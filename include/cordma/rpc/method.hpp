@@ -37,7 +37,7 @@ constexpr std::uint64_t method_id(std::string_view name) noexcept {
 ///
 ///     struct get : cordma::rpc::method<"store.get", key, std::string> {};
 ///
-/// `static constexpr bool is_idempotent = true;` in it says that a call may run more than once: a
+/// `static constexpr bool is_idempotent = true;` in it says that a call may run more than once. A
 /// client that reconnects then repeats calls that may have run.
 ///
 /// The name identifies the method: give a method with another request or reply another name. Two

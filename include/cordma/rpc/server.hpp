@@ -17,7 +17,7 @@ namespace cordma::rpc {
 
 struct server_options {
   /// Options of each connection's stream. A request that is longer than a buffer counts in
-  /// `large_ahead` until its call has ended: a client can make the server allocate at most
+  /// `large_ahead` until its call has ended. A client can make the server allocate at most
   /// `large_ahead` times `message_bytes_max`. Memory that a call lends has no such bound.
   stream_options stream{};
   /// Calls of one connection that run at once; further ones wait in their receive buffers, and then
@@ -38,7 +38,7 @@ struct server_counters {
   std::uint64_t calls = 0;             ///< calls that came
   std::uint64_t replied = 0;           ///< replies that were sent
   std::uint64_t failed = 0;            ///< handlers that threw, or whose reply could not be sent
-  std::uint64_t stopped = 0;           ///< by deadline, by the client, or with the connection
+  std::uint64_t stopped = 0;           ///< calls that a deadline, the client or a loss ended
   std::uint64_t refused = 0;           ///< unknown methods and versions, undecodable requests
   std::uint64_t too_large = 0;         ///< replies that the client does not take
   std::uint64_t connections_lost = 0;  ///< connections that ended otherwise than by a close

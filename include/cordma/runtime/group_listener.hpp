@@ -62,9 +62,9 @@ struct group_listener_counters {
 };
 
 /// One port whose connections are spread over the threads of a group. The first thread accepts, and
-/// passes each client to the thread with the fewest connections, in turn where several have; by
-/// rdma_cm, only a thread whose device the client has come to. That thread runs the handshake, the
-/// queue pair and the handler. docs/decisions/0006-one-listener.md gives the reasons.
+/// passes each client to the thread with the fewest connections, in turn where several have. By
+/// rdma_cm, only threads count whose device the client has come to. That thread runs the handshake,
+/// the queue pair and the handler. docs/decisions/0006-one-listener.md gives the reasons.
 /// `runtime_group::serve` makes the listener. \thread any.
 class CORDMA_EXPORT group_listener {
  public:

@@ -42,8 +42,8 @@ struct labelled_metrics {
 
 /// Formats the metrics of one runtime, or of several with different labels, in Prometheus' text
 /// format, version 0.0.4 (`Content-Type: text/plain; version=0.0.4`).
-/// \errors  errc::out_of_range: a label's name that Prometheus does not allow (it begins with a
-///   digit or with `__`), or that is used here: `device`, `port`, `kind`, `counter`, `backend`.
+/// \errors  errc::out_of_range: Prometheus does not allow a label's name (it begins with a digit or
+///   with `__`), or cordma uses it: `device`, `port`, `kind`, `counter`, `backend`.
 /// \thread any. \cost  about 12 KiB of text for each.
 CORDMA_EXPORT std::string to_prometheus(std::span<const labelled_metrics> all);
 CORDMA_EXPORT std::string to_prometheus(const metrics& one,

@@ -26,8 +26,8 @@ namespace detail {
 class runtime_state;
 }
 
-/// Device, port and the options of a fabric that are unset here are taken from the environment when
-/// the runtime is made: CORDMA_DEVICE, CORDMA_PORT and others (docs/connecting.md).
+/// The runtime takes device, port and options of a fabric that are unset here from the
+/// environment: CORDMA_DEVICE, CORDMA_PORT and others (docs/connecting.md).
 struct runtime_options {
   /// Name of a device in `verbs::list_devices`; empty: the first with an ACTIVE port.
   fixed_text<64> device{};
@@ -41,9 +41,9 @@ struct runtime_options {
   connection_options connections{};
 };
 
-/// Everything a program needs to use one device from one thread: executor, device, protection
-/// domain and completion queues, destroyed in the right order. Its connections, listeners and
-/// memory must be destroyed first. The destructor ends their closing without waiting.
+/// A runtime has what a program needs to use one device from one thread. It destroys executor,
+/// device, protection domain and completion queues in the right order. Its connections, listeners
+/// and memory must be destroyed first. The destructor ends their closing without waiting.
 /// \thread the one that first calls `run`.
 class CORDMA_EXPORT runtime final {
  public:

@@ -27,8 +27,8 @@ struct device_info {
 
 /// Returns the RDMA devices of this machine; empty when there is none or the kernel has no RDMA
 /// support.
-/// \errors  EACCES, ENOENT: a device file in /dev/infiniband cannot be opened, as in
-///   containers and for users without the right group; the detail has the way out.
+/// \errors  EACCES, ENOENT: a device file in /dev/infiniband cannot be opened, as in containers and
+///   without the right group. The detail has the way out.
 /// \thread any.
 /// \cost reads sysfs; not for the data path.
 CORDMA_EXPORT std::vector<device_info> list_devices();

@@ -22,7 +22,7 @@ enum class queue_pair_state : int {
   rts = IBV_QPS_RTS,      ///< Ready to send.
   sqd = IBV_QPS_SQD,      ///< Send queue drained. cordma never goes there.
   sqe = IBV_QPS_SQE,      ///< Send queue error. A reliable connection never goes there.
-  error = IBV_QPS_ERR,    ///< Everything posted completes as flushed.
+  error = IBV_QPS_ERR,    ///< All requests complete as flushed.
 };
 
 /// Returns the specification's name: "RTS".
@@ -57,7 +57,7 @@ class CORDMA_EXPORT queue_pair {
   /// Queries the state, which `state()` then returns as well. \cost  one system call.
   [[nodiscard]] queue_pair_state query_state() const;
 
-  /// Each of the following calls moves the queue pair to the named state, in one system call.
+  /// The following calls move the queue pair to the named state, with one system call each.
   /// \errors  errc::illegal_transition: not possible from `state()`; names the states allowed.
   ///   errc::limit_exceeded: an attribute is out of range; names it and its limit. An errno of
   ///   ibv_modify_qp(3): the detail names the faulty attribute if possible.

@@ -4,9 +4,9 @@
 
 #include <cstring>
 
-// jemalloc's own handlers have a fork take all its mutexes, which are free in the child then, but
-// for one (5.3 and later): the mutex of the tree that says whose an address is. A thread holds it
-// while it maps a part of the tree, for addresses of a GiB where none were before.
+// jemalloc's own handlers have a fork take all its mutexes but one (5.3 and later), so those are
+// free in the child. The other mutex protects the tree that says whose an address is. A thread
+// holds it while it maps a part of the tree, for addresses of a GiB where none were before.
 
 extern "C" {
 
@@ -30,7 +30,7 @@ void renew_in_child() {
 
 }  // namespace
 
-/// Whatever makes a mutex within jemalloc calls this.
+/// jemalloc calls this function to make any of its mutexes.
 [[gnu::visibility("hidden")]] bool cordma_jemalloc_mutex_init(void* mutex, const char* name,
                                                               unsigned rank, int order) {
   if (std::strcmp(name, "rtree") == 0) tree = {mutex, name, rank, order};

@@ -4,8 +4,8 @@
 
 namespace bench {
 
-/// Calls of malloc, calloc, realloc, posix_memalign, aligned_alloc, memalign and mmap so far, by
-/// the program and all its libraries (`operator new` calls malloc), on any thread.
+/// Counts calls of malloc, calloc, realloc, posix_memalign, aligned_alloc, memalign and mmap so
+/// far, on any thread. Calls of all libraries count, and `operator new` calls malloc.
 std::uint64_t allocation_count() noexcept;
 
 }  // namespace bench

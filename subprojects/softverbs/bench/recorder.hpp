@@ -17,7 +17,7 @@ struct figure {
 /// Does its work `n` times; setup belongs outside.
 using work = std::function<void(std::uint64_t n)>;
 
-/// One of the sides to compare: a name for the table, and its work.
+/// A side to compare: a name for the table, and its work.
 struct side {
   std::string name;
   work does;
@@ -43,7 +43,7 @@ class recorder {
   medians compare(const std::string& which, const scale& as, const std::vector<side>& others,
                   const work& ours);
   void count(figure f);
-  /// Says whether a bar holds; a missed one is said at the end, too.
+  /// Prints whether a bar holds; a missed one is printed at the end, too.
   void bar(const std::string& what, bool holds);
   void allocated(const std::string& which, double calls_per_operation);
 

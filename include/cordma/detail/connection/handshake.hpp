@@ -79,10 +79,10 @@ struct hello {
   agent_address agent{};
   fixed_text<32> library{};  ///< "cordma 0.1.0"; for information.
   handshake::private_data private_data{};
-  handshake::nonce nonce{};  ///< That of this side's start, if it sent one.
+  handshake::nonce nonce{};  ///< The nonce of this side's start, if it sent one.
   /// P_Key in this side's row of its port's table (`pkey_partition`).
   std::uint16_t pkey = 0xffff;
-  fabric_options fabric{};  ///< What this side names, not what is agreed.
+  fabric_options fabric{};  ///< The values that this side names, not the agreed ones.
 };
 
 /// A hello as it came.

@@ -14,10 +14,10 @@ class receive_queue;
 
 /// A wait for the next message, which may post a buffer first. The queue notifies it at its end.
 ///
-/// States: `idle` until it begins; `wants_room` while its buffer waits for room; `waits` for a
-/// message; `promised` a message that nobody else takes; `taken`, `stopped` or `failed` at its end.
-/// `receive_queue` makes every change except those of a stop. The owner may take a message late, so
-/// the queue counts its promises.
+/// An operation is `idle` until it begins. It is in `wants_room` while its buffer waits for room,
+/// and then `waits` for a message. It is `promised` a message that nobody else takes, and ends as
+/// `taken`, `stopped` or `failed`. `receive_queue` makes every change except those of a stop. The
+/// owner may take a message late, so the queue counts its promises.
 /// \thread the executor's.
 class CORDMA_EXPORT receive_operation : public list_hook<receive_operation> {
  public:

@@ -14,7 +14,7 @@ class send_queue;
 
 /// Compact outcome of a work request. Operations keep it instead of a whole `failure`.
 struct CORDMA_EXPORT request_outcome {
-  std::error_code code{};  ///< None if the request succeeded.
+  std::error_code code{};  ///< Zero if the request succeeded.
   const char* call = "";
   std::uint64_t value = 0;  ///< The offending value.
   std::uint64_t limit = 0;  ///< The limit for `value`.
@@ -43,9 +43,9 @@ struct wr_list {
 /// One or several work requests that are posted together. The queue notifies the operation of their
 /// end.
 ///
-/// States: `idle` until it is posted; `queued` while it waits for room, in FIFO order; `in_flight`
-/// from the doorbell until all its slots have ended; `ended`. `send_queue` makes every change
-/// except `recall`.
+/// An operation is `idle` until it is posted, and `queued` while it waits for room, in FIFO order.
+/// It is `in_flight` from the doorbell until all its slots have ended, and then `ended`.
+/// `send_queue` makes every change except `recall`.
 ///
 /// The slots of an operation in flight point to it. Moving the operation updates them. Destroying
 /// it detaches it: the slots keep the memory until the device is done with it.

@@ -43,7 +43,7 @@ struct alignas(std::max_align_t) call_body_room {
   std::array<std::byte, 192> bytes;
 };
 
-/// Whoever makes a body says how to destroy it.
+/// A body comes with the function that destroys it.
 using call_body_ptr = std::unique_ptr<call_body, void (*)(call_body*) noexcept>;
 
 struct served_method {

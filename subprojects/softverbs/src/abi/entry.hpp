@@ -93,7 +93,7 @@ int refusal(verb_name verb, ibv_context* ctx) noexcept;
 /// True for an object that a forked child inherited: destroying it succeeds and frees nothing.
 [[nodiscard]] bool orphaned(ibv_context* ctx) noexcept;
 
-/// The `nth` call of that verb from now on fails with `error`. Thread: any.
+/// The `nth` call of that verb from now on fails with `error`. \thread any.
 void fail_call(std::size_t verb, unsigned nth, int error) noexcept;
 void fail_no_call() noexcept;
 

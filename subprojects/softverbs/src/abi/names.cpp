@@ -23,7 +23,7 @@ constexpr int none = -1;
 
 struct rate {
   ibv_rate code;
-  int multiple;  ///< of 2.5 Gbit/s; `none` when it is no whole number
+  int multiple;  ///< multiple of 2.5 Gbit/s; `none` when it is no whole number
   int mbps;
 };
 

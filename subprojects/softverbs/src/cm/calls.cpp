@@ -201,8 +201,8 @@ int get_event(softverbs_cm_channel& from, const command_body& body, const no_can
 
 int serve(softverbs_cm_channel& in, const void* bytes, std::size_t count,
           softverbs_cm_channel* (*channel_of)(int)) {
-  ::pthread_testcancel();          // As a write of the kernel's file.
-  const no_cancellation commands;  // What follows must be done wholly.
+  ::pthread_testcancel();          // A write of the kernel's file is a cancellation point, too.
+  const no_cancellation commands;  // A cancelled command would stay half done.
   if (in.of.abandoned()) return EIO;
   rdma_ucm_cmd_hdr header;
   if (count < sizeof header) return EINVAL;
@@ -242,7 +242,7 @@ softverbs_cm_channel* softverbs_cm_open(int fd) {
     unique_fd counter{::fcntl(fd, F_DUPFD_CLOEXEC, 0)};
     if (!counter) return nullptr;
     const std::lock_guard lock{cm::machine_mutex};
-    install_fault_guard();  // Its mutex is no fork_mutex, but this one is.
+    install_fault_guard();  // The guard's mutex is no fork_mutex, but this one is.
     if (cm::current == nullptr) cm::current = new cm::process;
     return new softverbs_cm_channel{*cm::current, std::move(counter)};
   } catch (const std::system_error& failure) {

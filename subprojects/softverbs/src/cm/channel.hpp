@@ -16,8 +16,8 @@ struct membership;
 struct event {
   rdma_ucm_event_resp answer{};
   identifier* of = nullptr;     ///< counts the event as reported
-  identifier* made = nullptr;   ///< of a connect request: the new connection's identifier
-  membership* group = nullptr;  ///< of a multicast event
+  identifier* made = nullptr;   ///< identifier of a connection that the peer requests
+  membership* group = nullptr;  ///< the group, if the event is a multicast event
 };
 
 /// The events of one open rdma_cm file. Its eventfd counts those that wait, so that it polls

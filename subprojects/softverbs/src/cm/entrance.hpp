@@ -12,16 +12,16 @@
 
 namespace softverbs::cm {
 
-inline constexpr unsigned requests_pending_max = 32;  ///< by TCP; by names as many again
+inline constexpr unsigned requests_pending_max = 32;  ///< limit by TCP, and by names
 inline constexpr std::chrono::seconds request_time_max{2};
 
 /// A socket whose request was read, and is valid.
 struct arrival {
   unique_fd socket;
   route from;
-  in6_addr local{};        ///< by TCP: our address
-  bool by_unix = false;    ///< by the socket of a name, not by the port
-  bool passed_on = false;  ///< by the holder of the port, which accepted the socket
+  in6_addr local{};        ///< this host's address, if the request came by TCP
+  bool by_unix = false;    ///< true: it came by the socket of a name, not by the port
+  bool passed_on = false;  ///< true: it came by the holder of the port, which accepted the socket
 };
 
 class entrance;

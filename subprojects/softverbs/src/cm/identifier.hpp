@@ -97,7 +97,7 @@ struct identifier final : conversation::user {
 
   id_state state = id_state::idle;
   cm_state exchange = cm_state::none;
-  time deadline = time::max();  ///< of the message that waits for an answer, and of timewait
+  time deadline = time::max();  ///< end of timewait, or of the wait for an answer to a message
   std::chrono::milliseconds answer_time{0};  ///< for all sends of one message
 
   address source;

@@ -100,10 +100,10 @@ enum class sidr_status : std::uint16_t { success = 0, unsupported = 1, reject = 
 
 inline constexpr std::uint32_t default_qkey = 0x01234567;  ///< RDMA_UDP_QKEY
 inline constexpr std::uint8_t default_hop_limit = 64;
-inline constexpr std::uint8_t packet_life_time = 18;  ///< of RoCE: 4.096 us * 2^18
+inline constexpr std::uint8_t packet_life_time = 18;  ///< RoCE's: 4.096 us * 2^18
 inline constexpr std::uint8_t life_time_max = 31;
-inline constexpr std::uint8_t response_timeout = 20;  ///< of a peer's rdma_cm: 4.096 us * 2^20
-inline constexpr int sends = 16;                      ///< of a message without an answer
+inline constexpr std::uint8_t response_timeout = 20;  ///< rdma_cm's: 4.096 us * 2^20
+inline constexpr int sends = 16;                      ///< sends of a message without an answer
 /// How long a request looks for somebody who listens, and how often. The kernel's request takes
 /// some time to leave; here it takes none, and programs count on their peer to listen by then.
 inline constexpr std::chrono::milliseconds search_time{200};

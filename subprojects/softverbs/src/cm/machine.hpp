@@ -51,7 +51,7 @@ class machine final : private transport::listener {
   machine& operator=(const machine&) = delete;
   ~machine();
 
-  /// Serves one command, except GET_EVENT. Throws std::bad_alloc.
+  /// Serves one command, except GET_EVENT. \errors std::bad_alloc.
   int serve(channel&, std::uint32_t command, const command_body&, const channel_finder&);
   /// Checks GET_EVENT before the channel's eventfd is read.
   static int check_get_event(const command_body&) noexcept;
@@ -78,7 +78,7 @@ class machine final : private transport::listener {
 
   // machine.cpp: the tables
   identifier& create(channel&);  ///< throws std::bad_alloc
-  /// Says goodbye to the peer as the state demands. Returns the events that were reported.
+  /// Tells the peer of the end as the state demands. Returns the events that were reported.
   std::uint32_t destroy(identifier&) noexcept;
   int find(const channel&, std::uint32_t number, identifier*& found) noexcept;
   int find_with_device(const channel&, std::uint32_t number, identifier*& found) noexcept;
@@ -153,9 +153,9 @@ class machine final : private transport::listener {
 
   machine_host& host_;
   std::unique_ptr<transport> network_;
-  std::vector<std::unique_ptr<identifier>> identifiers_;  ///< by number
+  std::vector<std::unique_ptr<identifier>> identifiers_;  ///< indexed by number
   std::uint32_t lowest_free_ = 0;
-  std::vector<membership*> groups_;  ///< by number
+  std::vector<membership*> groups_;  ///< indexed by number
   time next_ = time::max();          ///< not after the earliest deadline
 };
 

@@ -45,13 +45,13 @@ struct message {
   std::uint8_t version = version_value;
   message_kind kind{};
   std::uint8_t reserved0[2]{};
-  std::uint16_t space = 0;   ///< rdma_ucm_port_space; of a request
-  std::uint16_t reason = 0;  ///< of a reject (IBTA 12.6.7.2) or a sidr_reply (its status)
+  std::uint16_t space = 0;   ///< rdma_ucm_port_space, in a request
+  std::uint16_t reason = 0;  ///< reason of a reject (IBTA 12.6.7.2), or status of a sidr_reply
   std::uint32_t qpn = 0;
   std::uint32_t psn = 0;
   std::uint32_t qkey = 0;
-  endpoint source;           ///< of a request: the requester's address and port
-  endpoint destination;      ///< of a request: the name that it wants
+  endpoint source;           ///< the requester's address and port, in a request
+  endpoint destination;      ///< the name that a request wants
   std::uint8_t qp_type = 0;  ///< ibv_qp_type
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;

@@ -15,7 +15,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "messages carry little-endian fields as they are");
 
-constexpr std::uint32_t number_max = 0xff'ffff;  ///< of QP numbers and PSNs
+constexpr std::uint32_t number_max = 0xff'ffff;  ///< limit of QP numbers and PSNs
 constexpr std::uint8_t retry_max = 7;
 constexpr std::uint8_t timeout_max = 31;
 

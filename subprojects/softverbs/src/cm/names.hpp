@@ -14,7 +14,7 @@ namespace softverbs::cm {
 struct bound_name {
   std::uint16_t space = 0;
   endpoint at;
-  bool v6_only = false;  ///< of an IPv6 address: leaves IPv4 to others
+  bool v6_only = false;  ///< an IPv6 address that leaves IPv4 to others
   bool reuse = false;
 };
 

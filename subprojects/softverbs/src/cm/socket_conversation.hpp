@@ -14,7 +14,7 @@ namespace softverbs::cm {
 inline constexpr std::uint32_t conversations_max = 8192;
 inline constexpr std::uint32_t conversations_per_host_max = 256;  ///< begun by one remote host
 inline constexpr std::size_t unsent_messages_max = 4;  ///< a side sends few before an answer
-/// How long a requester tries again when a name resets it, or a port resets or refuses it: a holder
+/// How long a requester tries again when a name resets it, or a port resets or refuses it. A holder
 /// that dies has a successor within a second.
 inline constexpr std::chrono::milliseconds takeover_time{2000};
 inline constexpr std::chrono::milliseconds retry_period{100};
@@ -32,7 +32,8 @@ struct route {
 /// How many conversations a process has, and how many of them each remote host began.
 class conversation_count {
  public:
-  conversation_count() { of_remote_hosts_.reserve(conversations_max); }  ///< or std::bad_alloc
+  /// \errors std::bad_alloc.
+  conversation_count() { of_remote_hosts_.reserve(conversations_max); }
   [[nodiscard]] bool is_full() const noexcept { return all_ == conversations_max; }
   /// True if the host may begin one more. `this_host` may begin as many as there can be.
   [[nodiscard]] bool has_room_for(const in6_addr& host) const noexcept;
@@ -54,8 +55,9 @@ class conversation_count {
 /// | open       | yes    | the peer has gone or broke the protocol: waiting (see below), or end |
 /// | over       | no     | never: the user was told, or there is none                           |
 ///
-/// A requester that heard nothing from the peer goes back to waiting: the peer may have closed the
-/// socket for want of a place, or the holder of the port died before it passed the request on.
+/// A requester that heard nothing from the peer goes back to waiting. The peer may have closed the
+/// socket for want of a place. The holder of the port may have died before it passed the request
+/// on.
 class socket_conversation final : public conversation, private watched {
  public:
   using time = watched::time;
@@ -99,10 +101,10 @@ class socket_conversation final : public conversation, private watched {
   unique_fd socket_;
   route route_;
   state state_ = state::open;
-  bool is_answered_ = false;  ///< or is no requester
+  bool is_answered_ = false;  ///< true if the peer has answered, and where no request was sent
   int end_error_ = 0;         ///< waiting: what to tell the user at the deadline, or 0
   time give_up_at_{};
-  message request_;  ///< of a requester
+  message request_;  ///< the request, if this side is the requester
 
   message in_;
   std::size_t received_ = 0;  ///< bytes of in_

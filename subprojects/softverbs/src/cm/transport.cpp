@@ -162,7 +162,7 @@ std::unique_ptr<binding> socket_transport::bind(std::uint16_t space, const endpo
     if (!make_random(random)) break;
     constexpr std::uint64_t ports = last_ephemeral - first_ephemeral + 1;
     name.at.port = static_cast<std::uint16_t>(first_ephemeral + random % ports);
-    name.reuse = false;  // Nobody shares a port that was chosen for another.
+    name.reuse = false;  // A port that was chosen for a program is not shared.
     if (auto bound = bind_at(name, error)) return bound;
     if (error != EADDRINUSE && error != EADDRNOTAVAIL) return nullptr;
   }

@@ -28,7 +28,7 @@ class engine_world {
   virtual bool work(bool wait) noexcept = 0;
   /// Switches the doorbells of peers on or off: for frames, and for space that a sender waits for.
   virtual void want_doorbells(bool wanted) noexcept = 0;
-  /// Ends the engine's current wait(), or else its next one. Thread: any.
+  /// Ends the engine's current wait(), or else its next one. \thread any.
   virtual void wake_engine() noexcept = 0;
   /// Waits for doorbells, sockets, deadlines and wake_engine(), and handles them. A negative limit
   /// means for ever.
@@ -57,12 +57,12 @@ class engine_world {
 /// | polled -> asleep  | a poller      | it arms a queue: its thread is about to sleep         |
 /// | polled -> running | engine        | no thread has polled for a watch period               |
 ///
-/// One rule keeps work from being lost. A thread that leaves work behind (a frame in a ring, a due
-/// answer, a kick, a deadline) stores it first, then calls notify(), which reads `asleep_`. The
-/// engine stores `asleep_` first, then checks for work. Both are sequentially consistent, so one of
-/// them sees the other. The peers' doorbells follow the same rule through the rings' control words.
-/// Work on a link counts as left behind when its thread releases the link: until then, other
-/// threads may have skipped the link.
+/// One rule keeps work from being lost. Work is a frame in a ring, a due answer, a kick or a
+/// deadline. A thread that leaves work behind stores it first, then calls notify(), which reads
+/// `asleep_`. The engine stores `asleep_` first, then checks for work. Both are sequentially
+/// consistent, so one of them sees the other. The peers' doorbells follow the same rule through the
+/// rings' control words. Work on a link counts as left behind when its thread releases the link:
+/// until then, other threads may have skipped the link.
 class engine_protocol {
  public:
   explicit engine_protocol(engine_world& world) noexcept : world_{world} {}

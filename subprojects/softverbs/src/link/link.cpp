@@ -156,7 +156,7 @@ link::frame_fate link::take_frame(node& local_node) noexcept {
   return frame_fate::taken;
 }
 
-/// Takes all answers except the data of a long READ and what follows them: a wire, too, carries
+/// Takes all answers except the data of a long READ and what follows them. A wire, too, carries
 /// requests of the other direction while such data streams.
 void link::take_answers(node& local_node) noexcept {
   if (!is_tcp() && !in_.has_frames()) return;

@@ -81,7 +81,7 @@ class link {
     node_address peer;
     unique_fd socket;
     unique_fd memory;  ///< the shared file; none for TCP
-    bool opened;       ///< by us, not accepted
+    bool opened;       ///< true: this process opened it; false: it was accepted
     std::uint16_t own_slot;
     bool for_member = false;  ///< opened for a group's member on another host
   };

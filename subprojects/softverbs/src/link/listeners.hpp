@@ -78,7 +78,7 @@ struct tcp_settings {
   bool listen_set = false;  ///< the user chose `listen`: a failure to bind it is an error
   std::uint16_t port = tcp_port_default;
 };
-/// The settings from SOFTVERBS_LISTEN and SOFTVERBS_PORT. Throws std::system_error (EINVAL) if one
+/// The settings from SOFTVERBS_LISTEN and SOFTVERBS_PORT. \errors std::system_error (EINVAL) if one
 /// of them is malformed.
 tcp_settings tcp_settings_of_environment();
 
@@ -91,14 +91,14 @@ bool connect_local(std::uint16_t slot, std::uint16_t own_slot, unique_fd& socket
 bool connect_tcp(const in6_addr& host, std::uint16_t port, unique_fd& socket,
                  const in6_addr* source = nullptr) noexcept;
 
-/// The two listeners of a node, and the accepted sockets that sent no hello yet. Thread: callers
+/// The two listeners of a node, and the accepted sockets that sent no hello yet. \thread callers
 /// lock.
 class listeners {
  public:
   using time = std::chrono::steady_clock::time_point;
 
   /// Claims a free slot by binding one of its names and its TCP port; the search starts at a random
-  /// slot. Throws std::system_error, which says who has all slots.
+  /// slot. \errors std::system_error, which says who has all slots.
   void open(int epoll, const tcp_settings& tcp);
   void close() noexcept;
   [[nodiscard]] std::uint16_t slot() const noexcept { return slot_; }
@@ -108,7 +108,7 @@ class listeners {
   std::optional<accepted_peer> on_hello(unsigned index) noexcept;
   /// Closes sockets whose hello is late, and resumes listening after a lack of descriptors.
   void on_time(time now) noexcept;
-  [[nodiscard]] time deadline() const noexcept;  ///< of the next on_time(), or max()
+  [[nodiscard]] time deadline() const noexcept;  ///< time of the next on_time(), or max()
 
  private:
   struct pending {

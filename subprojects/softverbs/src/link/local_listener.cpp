@@ -45,7 +45,8 @@ unique_fd connect_to_owner(std::uint16_t slot, ucred& owner, Right is_right) noe
   return socket;
 }
 
-/// Throws if a process of this host says that the host has another LID.
+/// \errors std::system_error (EADDRINUSE): a process of this host says that the host has another
+/// LID.
 void refuse_other_lids(std::uint16_t lid) {
   constexpr std::string_view prefix = "softverbs.lid.";
   listening_names all{prefix};

@@ -85,7 +85,7 @@ void read_any_uid() noexcept;
 [[nodiscard]] bool accepts_user(uid_t user) noexcept;
 /// Reads the credentials of the peer of a local socket. False: its uid is not accepted.
 bool owner_of(int socket, ucred& owner) noexcept;
-/// Says on stderr, once, why a process of another user is not talked to.
+/// Tells on stderr, once, why a process of another user is not talked to.
 void warn_of_other_user(const ucred& owner) noexcept;
 
 }  // namespace softverbs

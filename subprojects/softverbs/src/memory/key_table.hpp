@@ -36,7 +36,7 @@ struct alignas(64) key_slot {
   std::atomic<std::uint32_t> key{0};   ///< the live 32-bit key; 0: nothing is granted
   std::atomic<std::uint32_t> pins{0};  ///< current users of `grant`
   key_grant grant;                     ///< written only while key == 0 and pins == 0
-  std::uint8_t last_variant = 0;       ///< of the last key; the next key of the slot has another
+  std::uint8_t last_variant = 0;       ///< variant of the last key, which the next one lacks
   bool allocated = false;              ///< under the mutex of the table, like next_free and grants
   std::uint32_t next_free = 0;
   /// The number of windows bound to a region. A bind counts the window *before* it pins the region.
@@ -81,8 +81,8 @@ inline constexpr std::uint32_t resting_keys = 1024;
 /// The lkeys and rkeys of a node: 24 bits of index, 8 bits of variant. Lookups take no lock.
 ///
 /// The pin protocol: a user adds its pin, then reads the key; revoke() clears the key, then reads
-/// the pins. All four are sequentially consistent, so one of them sees the other: either the user
-/// finds the key dead, or revoke() waits until its copy is done.
+/// the pins. All four accesses are sequentially consistent, so one of the two sees the other.
+/// Either the user finds the key dead, or revoke() waits until the user's copy is done.
 class key_table {
  public:
   explicit key_table(std::uint32_t capacity);
@@ -98,7 +98,7 @@ class key_table {
   /// Makes `key`, whose slot is allocated, live with `grant`. False: the slot has a live key.
   bool grant(std::uint32_t key, const key_grant& grant) noexcept;
   /// Makes the key dead; after the call nobody reaches memory through it. No effect on a dead key.
-  /// Thread: any that holds no pin.
+  /// \thread any that holds no pin.
   void revoke(std::uint32_t key) noexcept;
 
   /// Checks key, PD, QP (type 2 windows), access bits and range, and pins. `access` 0 asks for

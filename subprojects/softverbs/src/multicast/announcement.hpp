@@ -8,7 +8,7 @@
 
 namespace softverbs {
 
-inline constexpr std::size_t announced_groups_max = 64;  ///< of one datagram
+inline constexpr std::size_t announced_groups_max = 64;  ///< limit of one datagram
 
 /// A datagram between hosts about groups. Integers are little-endian.
 struct announcement {
@@ -22,7 +22,7 @@ struct announcement {
   std::uint64_t magic = magic_value;
   std::uint8_t version = version_value;
   kind what{};
-  std::uint16_t slot = 0;  ///< of the sending process
+  std::uint16_t slot = 0;  ///< slot of the sending process
   std::uint16_t count = 0;
   std::uint16_t reserved = 0;
   union ibv_gid groups[announced_groups_max];

@@ -14,11 +14,11 @@
 namespace softverbs {
 
 /// The groups that a view keeps. A group that was used in the last group_use_time stays even beyond
-/// this number: otherwise senders to many groups would wait for members again and again.
+/// this number. Otherwise senders to many groups would wait for members again and again.
 inline constexpr std::size_t watched_groups_max = 256;
 inline constexpr std::chrono::seconds group_use_time{1};
-inline constexpr std::size_t far_members_max = 128;         ///< of a group, on other hosts
-inline constexpr std::size_t far_members_of_host_max = 32;  ///< of a group, on one other host
+inline constexpr std::size_t far_members_max = 128;         ///< limit of a group, on other hosts
+inline constexpr std::size_t far_members_of_host_max = 32;  ///< limit of a group, on one other host
 inline constexpr std::chrono::seconds announcement_period{1};
 /// A member on another host that is silent for so long has left.
 inline constexpr std::chrono::seconds membership_time = 3 * announcement_period;
@@ -34,24 +34,24 @@ class group_view {
 
   /// Keeps the members of this group from now on. Groups that are no longer in use make room, the
   /// one used longest ago first. True if the group is new: its members on other hosts are unknown.
-  /// Throws std::bad_alloc.
+  /// \errors std::bad_alloc.
   bool watch(const union ibv_gid& group, time now);
   /// The time when the group was new; the clock's zero if nobody watches it.
   [[nodiscard]] time watched_since(const union ibv_gid& group) const noexcept;
 
   /// Replaces all members on this host: begin, one call for each member, end. A slot may come
-  /// twice. Throws std::bad_alloc.
+  /// twice. \errors std::bad_alloc.
   void begin_host() noexcept;
   void add_on_host(const union ibv_gid& group, std::uint16_t slot);
   void end_host() noexcept;
 
-  /// Takes what a process of another host announced. Throws std::bad_alloc.
+  /// Takes what a process of another host announced. \errors std::bad_alloc.
   void hear(const in6_addr& host, const announcement& from, time now);
   /// Leaves out a member that cannot be reached, for a while.
   void suspend(const union ibv_gid& group, const node_address& member, time now) noexcept;
 
   /// The members to send to; null: nobody watches the group. The list is the same object until the
-  /// members change. Throws std::bad_alloc.
+  /// members change. \errors std::bad_alloc.
   [[nodiscard]] std::shared_ptr<const members> members_of(const union ibv_gid& group, time now);
   void clear() noexcept { groups_.clear(); }
 

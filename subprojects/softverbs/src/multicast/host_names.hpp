@@ -28,9 +28,9 @@ void tell_watchers(int watcher, std::span<const std::byte> datagram) noexcept;
 
 /// News that came for a watcher.
 struct watcher_news {
-  bool any = false;       ///< something came: the names may have changed
+  bool any = false;       ///< a datagram came: the names may have changed
   bool trusted = false;   ///< from a user that we accept
-  std::size_t bytes = 0;  ///< of the datagram; more than fits counts as none
+  std::size_t bytes = 0;  ///< length of the datagram; more than fits counts as none
 };
 /// Takes one datagram, if there is one. Never blocks.
 watcher_news take_news(int watcher, std::span<std::byte> room) noexcept;

@@ -21,8 +21,8 @@ namespace softverbs {
 
 class node;
 
-inline constexpr std::uint32_t attached_groups_max = 256;  ///< of a process
-inline constexpr std::uint32_t attached_qps_max = 128;     ///< of a group, in a process
+inline constexpr std::uint32_t attached_groups_max = 256;  ///< limit of a process
+inline constexpr std::uint32_t attached_qps_max = 128;     ///< limit of a group, in a process
 /// How long a sender waits before its first datagram to a group, for members on other hosts to tell
 /// of themselves.
 inline constexpr std::chrono::milliseconds answer_time{100};
@@ -32,14 +32,14 @@ inline constexpr std::chrono::milliseconds announcement_gap{20};
 
 /// The multicast groups of a process: which of its queue pairs are attached, and which other
 /// processes are members. Works from the first use by a context to the last close of such a
-/// context. Thread: any, unless a function says something else.
+/// context. \thread any, unless a function says something else.
 class group_membership final : public node_service {
  public:
   explicit group_membership(node& local) noexcept : local_node_{local} {}
-  /// The group_membership of this node, made by the first call. Throws std::bad_alloc.
+  /// The group_membership of this node, made by the first call. \errors std::bad_alloc.
   static group_membership& of(node& local);
 
-  /// Counts a context as a user, once; the first one starts the service. Throws std::system_error.
+  /// Counts a context as a user, once; the first one starts the service. \errors std::system_error.
   void acquire(std::atomic<bool>& is_user);
   void release() noexcept;  ///< the last user ends all memberships
 
@@ -57,14 +57,14 @@ class group_membership final : public node_service {
   [[nodiscard]] attached_qps attached(const union ibv_gid& group) noexcept;
 
   // ---- members in other processes
-  /// Makes the group known, and asks other hosts for its members. Throws std::bad_alloc.
+  /// Makes the group known, and asks other hosts for its members. \errors std::bad_alloc.
   void watch(const union ibv_gid& group);
   struct destination {
     time ready;  ///< datagrams wait until then
     std::shared_ptr<const group_view::members> members;
   };
-  /// The other processes that are members now, as far as is known here. All memberships on this
-  /// host that began before the call are known.
+  /// The other processes that are members now, as far as this process knows. All memberships on
+  /// this host that began before the call are known.
   [[nodiscard]] destination members_of(const union ibv_gid& group, time now) noexcept;
   void suspend(const union ibv_gid& group, const node_address& member, time now) noexcept;
 
@@ -79,7 +79,7 @@ class group_membership final : public node_service {
  private:
   struct attachment {
     union ibv_gid group{};
-    unique_fd name;  ///< says on this host that we are a member
+    unique_fd name;  ///< shows on this host that this process is a member
     std::vector<std::uint32_t> qpns;
   };
 

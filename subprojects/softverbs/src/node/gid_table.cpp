@@ -51,7 +51,7 @@ bool read_address(const ifaddrs& one, host_address& result) noexcept {
   return !is_loopback(result.gid);
 }
 
-/// Reads the addresses of the system; on failure only loopback is left. Throws std::bad_alloc.
+/// Reads the addresses of the system; on failure only loopback is left. \errors std::bad_alloc.
 std::vector<host_address> host_addresses() {
   const no_cancellation wholly;
   ifaddrs* list = nullptr;

@@ -28,7 +28,7 @@ inline constexpr int gids_max = 64;
 [[nodiscard]] bool is_own_address(const union ibv_gid& gid) noexcept;
 
 /// The addresses of interfaces that are up now, without loopback; asks the system. Empty: it
-/// failed. Throws std::bad_alloc.
+/// failed. \errors std::bad_alloc.
 [[nodiscard]] std::vector<union ibv_gid> interface_addresses();
 
 }  // namespace softverbs

@@ -32,18 +32,18 @@ class group_membership;
 struct queue_pair;
 struct completion_queue;
 
-inline constexpr std::uint32_t slot_bits = 10;   ///< of the slot: processes of a host
-inline constexpr std::uint32_t index_bits = 14;  ///< of the index: QPs of a process
+inline constexpr std::uint32_t slot_bits = 10;   ///< bits of the slot: processes of a host
+inline constexpr std::uint32_t index_bits = 14;  ///< bits of the index: QPs of a process
 inline constexpr std::uint32_t index_mask = (1u << index_bits) - 1;
 inline constexpr std::uint32_t index_max = index_mask - 1;  ///< the number 0xffffff means a group
 static_assert(process_slots == 1u << slot_bits && indices_max == 1u << index_bits);
 
 inline constexpr std::uint32_t key_slots = 1u << 17;  ///< MRs and windows of a process
-inline constexpr std::uint32_t links_each_max = 512;  ///< of a process, in each direction
+inline constexpr std::uint32_t links_each_max = 512;  ///< limit of a process, in each direction
 inline constexpr std::uint32_t links_max = 2 * links_each_max;
 inline constexpr std::uint32_t links_per_host_max = 256;  ///< accepted from one host
-/// Whoever announces itself as a member gets a link, so members on other hosts have a share of the
-/// opened links: for all groups together, and for those of one host.
+/// A process that announces itself as a member gets a link. Members on other hosts thus have a
+/// share of the opened links: for all groups together, and for those of one host.
 inline constexpr std::uint32_t member_links_max = 128;
 inline constexpr std::uint32_t member_links_per_host_max = 32;
 inline constexpr std::uint32_t services_max = 4;
@@ -67,7 +67,7 @@ struct expected_message {
   std::uint32_t psn = 0;
   std::uint32_t offset = 0;  ///< the bytes taken of the message in progress
   std::uint32_t message_bytes = 0;
-  frame_kind kind{};  ///< of the message in progress
+  frame_kind kind{};  ///< kind of the message in progress
   bool in_message = false;
   bool waits_for_resend = false;  ///< after a NAK: requests after its PSN are dropped silently
   bool established = false;       ///< IBV_EVENT_COMM_EST was raised
@@ -77,7 +77,7 @@ struct expected_message {
 /// uses the first cache line and a receiver the second, because they may be two threads.
 struct alignas(64) qp_slot {
   adaptive_mutex send;  ///< the send queue and its requester
-  /// One past the last send WQE whose CQE was polled. Grows for ever, across the queue pairs of the
+  /// End of the send WQEs whose CQEs were polled. Grows for ever, across the queue pairs of the
   /// slot.
   std::atomic<std::uint64_t> released{0};
   std::atomic<std::uint32_t> changes{0};  ///< changes of the QP that wait for `send` or hold it
@@ -94,7 +94,7 @@ struct alignas(64) qp_slot {
 /// object is kept for the next open.
 class node final : private engine_world {
  public:
-  /// Returns the node of the process, and counts the user; the first one starts it. Throws
+  /// Returns the node of the process, and counts the user; the first one starts it. \errors
   /// std::system_error (no slot, no descriptors).
   static node& acquire();
   static void release(node&);  ///< the last user joins the engine and closes listeners and links
@@ -145,10 +145,10 @@ class node final : private engine_world {
   /// From now on, the engine serves `one`, until detach(). The caller is a user of the node
   /// meanwhile. False: services_max are attached, or the system lacks memory.
   [[nodiscard]] bool attach(node_service& one) noexcept;
-  /// Returns when the engine has left `one` and will not call it again. Thread: any but the
+  /// Returns when the engine has left `one` and will not call it again. \thread any but the
   /// engine; holds no lock that run() takes. In a forked child, does nothing.
   void detach(node_service& one) noexcept;
-  /// Makes the engine read all services' deadlines again. Thread: any, under any lock.
+  /// Makes the engine read all services' deadlines again. \thread any, under any lock.
   void wake_service() noexcept { wake_engine(); }
 
   // ---- other processes
@@ -267,7 +267,7 @@ class node final : private engine_world {
   unique_fd epoll_;
   unique_fd wake_;
   unique_fd timer_;
-  unique_fd lid_claim_;  ///< of an InfiniBand port
+  unique_fd lid_claim_;  ///< claim of an InfiniBand port's LID
   std::thread thread_;
   std::uint32_t users_ = 0;  ///< under `process_lock`
 };

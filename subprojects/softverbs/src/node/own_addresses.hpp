@@ -18,7 +18,7 @@ class own_addresses {
   static constexpr std::chrono::seconds period{1};
 
   explicit own_addresses(reader read = &interface_addresses) noexcept : read_{read} {}
-  /// True if the address belongs to this host. Loopback and all zero count as ours. Throws
+  /// True if the address belongs to this host. Loopback and all zero count as ours. \errors
   /// std::bad_alloc.
   [[nodiscard]] bool has(const union ibv_gid& gid, time now);
 

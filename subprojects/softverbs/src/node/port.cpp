@@ -107,7 +107,7 @@ void subnet::take(std::string_view entry) {
   own_ = is;
 }
 
-/// Throws if two hosts have one LID, or one host has two.
+/// \errors std::system_error (EINVAL): two hosts have one LID, or one host has two.
 void subnet::check() const {
   for (auto one = listed_.begin(); one != listed_.end(); ++one) {
     const auto is_taken = [&](const host& other) { return other.lid == one->lid; };

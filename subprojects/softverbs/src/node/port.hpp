@@ -19,13 +19,13 @@ inline constexpr std::uint16_t unicast_lid_max = 0xbfff;
 class subnet {
  public:
   /// Reads a list of `LID` (this host's) and `LID=ADDRESS`, separated by commas. `own`: this host's
-  /// IPv4 address in host order, unless the list has another one of this host. Throws
+  /// IPv4 address in host order, unless the list has another one of this host. \errors
   /// std::system_error (EINVAL), which says what is wrong.
   subnet(std::string_view list, std::uint32_t own);
 
   [[nodiscard]] std::uint16_t own_lid() const noexcept { return own_.lid; }
   [[nodiscard]] std::uint32_t own_address() const noexcept { return own_.address; }
-  /// The IPv4 address of the host that has this LID; a LID that is not listed is taken for the low
+  /// The IPv4 address of the host that has this LID. A LID that is not listed counts as the low
   /// half of an address whose high half is ours. nullopt: no unicast LID.
   [[nodiscard]] std::optional<std::uint32_t> address_of(std::uint16_t lid) const noexcept;
   [[nodiscard]] std::uint16_t lid_of(std::uint32_t address) const noexcept;
@@ -39,11 +39,11 @@ class subnet {
   void check() const;
 
   host own_;
-  std::vector<host> listed_;  ///< of other hosts
+  std::vector<host> listed_;  ///< the listed hosts, without this one
 };
 
-/// Reads SOFTVERBS_LINK_LAYER and SOFTVERBS_LID at the first call that succeeds. Thread: one at a
-/// time. Throws std::system_error (EINVAL) for bad values.
+/// Reads SOFTVERBS_LINK_LAYER and SOFTVERBS_LID at the first call that succeeds. \thread one at a
+/// time. \errors std::system_error (EINVAL) for bad values.
 void read_port_settings(const tcp_settings& tcp);
 
 /// The subnet of an InfiniBand port. Null: the port is an Ethernet port, or nobody opened it yet.
@@ -54,8 +54,9 @@ void read_port_settings(const tcp_settings& tcp);
 /// host's IPv4 address.
 [[nodiscard]] union ibv_gid port_gid() noexcept;
 
-/// The IP address, as a RoCE GID, of the host to which a path leads: by its LID on an InfiniBand
-/// port, or by its GID when the LID is zero. nullopt: the path has no address for this port.
+/// Returns the IP address, as a RoCE GID, of the host to which a path leads. The path's LID counts
+/// on an InfiniBand port, or its GID when the LID is zero. nullopt: the path has no address for
+/// this port.
 [[nodiscard]] std::optional<union ibv_gid> host_of(const ibv_ah_attr& path) noexcept;
 
 /// The LID of a host of node_address, all zero being this one; 0 on Ethernet.

@@ -17,8 +17,8 @@ void run(node&, std::uint32_t qpn) noexcept;
 
 /// Takes a request from another process. `payload` is in the shared ring: its bytes may change
 /// while they are read. `header` is a copy; only payload_bytes <= segment_bytes_max was checked.
-/// False: the request was not taken, because an answer to it has no room and no QP can keep that
-/// answer; the link passes the request again. Thread: holds the rx lock of `from`.
+/// False: the request was not taken, because its answer has no room and no QP can keep that. The
+/// link passes the request again. \thread holds the rx lock of `from`.
 [[nodiscard]] bool on_request(node&, link& from, const frame_header& header,
                               const std::byte* payload) noexcept;
 
@@ -31,7 +31,7 @@ bool on_answer(node&, link& from, const frame_header& header, const std::byte* p
 bool send_answers(node&, link& to, std::uint32_t local_qpn) noexcept;
 
 /// Handles the end of a link that we opened: the requests of this QP in flight on it were not
-/// taken. Called for each QP number in use. Thread: holds no lock.
+/// taken. Called for each QP number in use. \thread holds no lock.
 void on_link_down(node&, const link& dead, std::uint32_t generation,
                   std::uint32_t local_qpn) noexcept;
 

@@ -28,17 +28,17 @@ extern ibv_device soft_device;
 }
 [[nodiscard]] context& soft(ibv_context* ctx) noexcept;  ///< the context that contains `ctx`
 
-/// Opens soft0; the context gets the entry points of `verbs`. Throws std::system_error and
+/// Opens soft0; the context gets the entry points of `verbs`. \errors std::system_error and
 /// std::bad_alloc.
 ibv_context* open_context(const verbs_context& verbs);
 void close_context(ibv_context* ctx) noexcept;
 
-/// The multicast groups of the process; the context is their user from now on. Throws
+/// The multicast groups of the process; the context is their user from now on. \errors
 /// std::system_error and std::bad_alloc.
 [[nodiscard]] group_membership& groups_of(ibv_context* ctx);
 
 inline constexpr std::uint32_t message_bytes_max = 1u << 30;
-inline constexpr std::uint32_t request_sges_max = 32;  ///< of one request
+inline constexpr std::uint32_t request_sges_max = 32;  ///< limit of one request
 inline constexpr std::uint32_t rd_atomic_max = 128;    ///< READs and atomics in flight, either way
 inline constexpr std::uint32_t inline_bytes_max = 1024;
 inline constexpr int port_mtu_bytes = 4096;
@@ -56,7 +56,7 @@ struct device_limits : ibv_device_attr {
 /// The limits that soft0 reports and enforces, including pretended ones.
 [[nodiscard]] const device_limits& limits() noexcept;
 [[nodiscard]] const device_limits& true_limits() noexcept;
-/// Makes limits() return a copy of `pretended`; earlier results stay valid. Thread: one at a time.
+/// Makes limits() return a copy of `pretended`; earlier results stay valid. \thread one at a time.
 void pretend(const device_limits& pretended);
 
 }  // namespace softverbs

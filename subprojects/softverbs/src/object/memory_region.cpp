@@ -45,7 +45,7 @@ struct mapping {
 struct memory_region {
   ibv_mr handle;  // First: pointers to it are cast back.
   key_grant grant;
-  mapping mapped;  ///< of a dma-buf
+  mapping mapped;  ///< the mapping of a dma-buf
 };
 
 memory_region& behind(ibv_mr* mr) noexcept { return *reinterpret_cast<memory_region*>(mr); }

@@ -34,7 +34,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
 }
 
 int dealloc_mw(ibv_mw* mw) {
-  // By the slot, whatever the variant of the key. The program may have changed `rkey`.
+  // The slot identifies the key, whatever its variant. The program may have changed `rkey`.
   soft(mw->context).local_node->keys().free(mw->handle << variant_bits);
   softverbs::soft(mw->pd).users.fetch_sub(1);
   windows.remove();

@@ -150,8 +150,8 @@ enum class scattered : std::uint8_t { all, bad_sink, bad_source };
 /// Call after a failed copy: true if the source is readable, so that the sink was at fault.
 [[nodiscard]] bool readable(const std::byte* from, std::size_t bytes) noexcept;
 
-// ---- requester; all under slot->send. The result of a step says what execute() does next: wait
-// for an event, go on with the queue, or go on in the next quantum.
+// ---- requester; all under slot->send. The result of a step says what execute() does next. It
+// waits for an event, goes on with the queue, or goes on in the next quantum.
 
 enum class next_step : std::uint8_t { wait, go_on, next_quantum };
 
@@ -216,10 +216,10 @@ reply respond(node& local_node, const local_piece& piece, responder_lock& lock) 
 /// A piece of a request from a local or remote peer.
 struct incoming {
   const frame_header& header;
-  const std::byte* bytes = nullptr;      ///< of a SEND or WRITE
-  std::byte* read_into = nullptr;        ///< of a READ, when the peer is in this process
+  const std::byte* bytes = nullptr;      ///< bytes of a SEND or WRITE
+  std::byte* read_into = nullptr;        ///< target of a READ, when the peer is in this process
   link* from = nullptr;                  ///< null: the peer is in this process
-  const union ibv_gid* group = nullptr;  ///< of a multicast datagram
+  const union ibv_gid* group = nullptr;  ///< group of a multicast datagram
 };
 
 /// True if the state and the transport of this QP allow the request. The sender is not checked.
@@ -258,7 +258,7 @@ void write_grh(const frame_header& header, std::byte (&grh)[grh_bytes],
 // multicast.cpp
 /// Sends a datagram to all members of its group.
 next_step execute_multicast(queue_pair& qp, send_request& request, quantum& now) noexcept;
-/// Gives a datagram of another process to the members in this one. Thread: see on_request().
+/// Gives a datagram of another process to the members in this one. \thread see on_request().
 void on_multicast(node& local_node, link& from, const frame_header& header,
                   const std::byte* payload) noexcept;
 

@@ -63,7 +63,7 @@ next_step execute_multicast(queue_pair& qp, send_request& request, quantum& now)
   std::byte gathered[port_mtu_bytes];
   if (!request.inlined && !gather(qp, qp.sends.next, 0, gathered, request.length))
     return fail(qp, IBV_WC_LOC_PROT_ERR);
-  if (request.datagram().qpn != multicast_qpn) return succeed(qp);  // Nobody takes the datagram.
+  if (request.datagram().qpn != multicast_qpn) return succeed(qp);  // No member takes it.
   const std::span<const std::byte> bytes{request.inlined ? request.data() : gathered,
                                          request.length};
   frame_header header = header_for(qp, request);

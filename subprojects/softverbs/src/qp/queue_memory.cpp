@@ -70,7 +70,7 @@ struct free_block {
 
 fork_mutex mutex;
 // Guards the variables below.
-constinit std::byte* rest = nullptr;  ///< of the last mapped huge page
+constinit std::byte* rest = nullptr;  ///< rest of the last mapped huge page
 constinit std::size_t rest_bytes = 0;
 /// The free blocks of each size ever allocated. Never destroyed, because queue pairs may be
 /// destroyed last.

@@ -26,7 +26,7 @@ struct send_request {
   struct remote_memory {
     std::uint64_t address;
     std::uint32_t rkey;
-    std::uint64_t operand[2];  ///< of atomics only: compare or add, swap
+    std::uint64_t operand[2];  ///< operands of an atomic: compare or add, swap
   };
   struct destination {
     union ibv_gid gid;  ///< copied from the AH: the program may destroy it after the post
@@ -50,9 +50,9 @@ struct send_request {
   };
 
   std::uint64_t wr_id = 0;
-  std::uint32_t immediate = 0;  ///< as the user gave it, or the rkey to invalidate
-  std::uint32_t length = 0;     ///< of the whole message
-  std::uint32_t psn = 0;        ///< of the first packet; set when the request starts
+  std::uint32_t immediate = 0;  ///< the user's immediate data, or the rkey to invalidate
+  std::uint32_t length = 0;     ///< length of the whole message
+  std::uint32_t psn = 0;        ///< PSN of the first packet; set when the request starts
   std::uint32_t offset = 0;     ///< the bytes sent, or received of an answer
   ibv_wr_opcode opcode : 8 {};
   std::uint8_t flags = 0;      ///< IBV_SEND_*
@@ -84,8 +84,8 @@ static_assert(sizeof(send_request) == 32);
 /// a WQE is free again after a poll of its CQE or a later one (qp_slot::released).
 struct send_ring {
   // reported <= completed <= next <= posted <= built
-  std::uint64_t built = 0;      ///< one past the newest of an open batch; private to its thread
-  std::uint64_t posted = 0;     ///< one past the newest
+  std::uint64_t built = 0;      ///< end of the requests of an open batch; private to its thread
+  std::uint64_t posted = 0;     ///< end of the posted requests
   std::uint64_t next = 0;       ///< the first that was not sent completely, or must be sent again
   std::uint64_t completed = 0;  ///< the first that has not ended
   std::uint64_t reported = 0;   ///< the first without a CQE for its end
@@ -132,7 +132,7 @@ class send_wqes {
 /// | early    | no    | yes        | refused(): no answer, back to the timeout, which runs on; |
 /// |          |       |            | an RNR NAK; complete_oldest(), to sending                 |
 struct requester_state {
-  std::uint32_t psn = 0;              ///< of the next message
+  std::uint32_t psn = 0;              ///< PSN of the next message
   std::uint32_t epoch = 0;            ///< unique among the connections of this process
   std::uint32_t reads_in_flight = 0;  ///< READs and atomics, bounded by max_rd_atomic
   std::uint8_t retries_left = 0;
@@ -140,7 +140,7 @@ struct requester_state {
   bool unanswered = false;  ///< the responder did not answer: the wait spends a retry
   bool waits = false;       ///< RNR or retry: nothing is sent before `wait_until`
   clock::time_point wait_until{};
-  std::uint64_t begun = 0;  ///< one past the newest that was sent, at least in part
+  std::uint64_t begun = 0;  ///< end of the requests that were sent, at least in part
   link* route = nullptr;    ///< null: the peer is in this process
   std::uint32_t route_generation = 0;
   clock::time_point watch_at{};  ///< when check_route() is due; the clock's zero: never
@@ -174,7 +174,7 @@ struct responder_state {
   /// The event of the NAK that ended the connection. The NAK is sent first: a program that closes
   /// the connection on the event must not overtake it.
   std::optional<ibv_event_type> event_due{};
-  receive_request request{};  ///< of the SEND in progress; its sges point to request_sges
+  receive_request request{};  ///< request of the SEND in progress; its sges point to request_sges
   std::uint32_t ack_psn = 0;
   std::uint32_t nak_psn = 0;
   std::uint64_t answers_head = 0;
@@ -230,7 +230,7 @@ struct alignas(64) queue_pair {
 
   node_address peer;      ///< RC, UC: from RTR on
   ibv_qp_init_attr init;  ///< capabilities as granted
-  ibv_qp_attr attr{};     ///< as set by modify_qp, except for the state
+  ibv_qp_attr attr{};     ///< attributes that modify_qp has set, except for the state
 
   // Faults (softverbs.h), valid while `disturbed` is true.
   std::atomic<bool> cut{false};
@@ -247,7 +247,7 @@ struct alignas(64) queue_pair {
   [[nodiscard]] send_request& request(std::uint64_t index) noexcept {
     return wqes.at(sends, index, this);
   }
-  /// One past the newest request that was ever sent, at least in part.
+  /// Returns the end of the requests that were ever sent, at least in part.
   [[nodiscard]] std::uint64_t begun() const noexcept {
     return std::max(requester.begun, sends.next);
   }

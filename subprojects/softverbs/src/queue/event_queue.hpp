@@ -12,7 +12,7 @@
 namespace softverbs {
 
 /// The context's queue of asynchronous events, and its file descriptor, which is readable while
-/// the queue has entries. Thread: any.
+/// the queue has entries. \thread any.
 class async_event_queue {
  public:
   async_event_queue() = default;  ///< throws std::system_error without a file descriptor left

@@ -4,8 +4,8 @@
 
 namespace softverbs {
 
-/// Calls `visit` with the object that an event is about, an `ibv_cq*`, `ibv_qp*`, `ibv_srq*` or
-/// `ibv_wq*`; with nullptr for events of the port and the device.
+/// Calls `visit` with the object that an event is about: an `ibv_cq*`, `ibv_qp*`, `ibv_srq*` or
+/// `ibv_wq*`. Events of the port and the device have nullptr.
 template <class Visit>
 auto visit_subject(const ibv_async_event& event, Visit&& visit) {
   switch (event.event_type) {

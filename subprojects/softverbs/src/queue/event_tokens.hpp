@@ -18,7 +18,7 @@ namespace softverbs {
 /// between leaves the reader with a void token. With a void token, a reader must not take another
 /// event: the descriptor would be readable with nothing to read.
 ///
-/// Thread: fd, put and take any; withdraw and spend under the lock of the events.
+/// \thread fd, put and take any; withdraw and spend under the lock of the events.
 class event_tokens {
  public:
   event_tokens() : fd_{::eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC)} {

@@ -136,7 +136,7 @@ void check_devices(report& to) {
                            " KiB, which limits the kernel's devices; soft0 locks no memory");
 }
 
-/// softverbs-run does not raise the limit: select() writes beyond its set for a descriptor of
+/// softverbs-run does not raise the limit. select() writes beyond its set for a descriptor of
 /// FD_SETSIZE or more, and only the program knows whether it calls select().
 void check_descriptors(report& to) {
   rlimit limit{};

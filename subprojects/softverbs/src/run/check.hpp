@@ -6,7 +6,7 @@
 
 namespace softverbs::run {
 
-/// Says on stdout what softverbs would serve, and what is in the way: of `program`, or of any if it
+/// Prints what softverbs would serve, and what is in the way of `program`, or of any program if it
 /// is empty. Returns the number of things in the way.
 int check(const libraries&, const std::string& program);
 

@@ -11,7 +11,7 @@ struct libraries {
 };
 
 /// The libraries that belong to this program: in its own folder (a build tree), or in the library
-/// folder beside it (an installed tree). Throws std::runtime_error.
+/// folder beside it (an installed tree). \errors std::runtime_error.
 [[nodiscard]] libraries find_libraries();
 
 /// LD_PRELOAD's value: what is there already stays ahead, since a sanitizer must come first.

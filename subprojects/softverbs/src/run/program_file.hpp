@@ -12,7 +12,7 @@ struct program_file {
   enum class kind { unreadable, script, dynamic, statically_linked, other_machine, unknown };
 
   kind is = kind::unknown;
-  std::string interpreter;    ///< of a script; of a dynamic program, its dynamic linker
+  std::string interpreter;    ///< interpreter of a script; dynamic linker of a dynamic program
   bool gains_rights = false;  ///< set-user-ID, set-group-ID or capabilities: the loader is careful
 
   /// The reason why no library can be preloaded into the program; empty: one can.

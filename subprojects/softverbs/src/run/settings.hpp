@@ -10,12 +10,12 @@ namespace softverbs::run {
 
 struct setting {
   const char* option;    ///< "--port"
-  const char* argument;  ///< what stands behind it in the help; null: it takes nothing
-  const char* variable;  ///< what it sets
-  const char* value;     ///< to this, if it takes nothing
+  const char* argument;  ///< the word for its value in the help; null: it takes nothing
+  const char* variable;  ///< the variable that it sets
+  const char* value;     ///< the value that it sets, if it takes nothing
   const char* help;
   bool (*is_valid)(std::string_view value);
-  const char* valid;  ///< what is_valid() wants, in words
+  const char* valid;  ///< the values that is_valid() takes, in words
 };
 
 [[nodiscard]] std::span<const setting> settings() noexcept;

@@ -51,7 +51,7 @@ struct frame_header {
   };
   std::uint32_t source_qpn;
   std::uint32_t destination_qpn;
-  std::uint32_t psn;  ///< of the message's first packet
+  std::uint32_t psn;  ///< PSN of the message's first packet
   std::uint32_t
       immediate;  ///< immediate data, or the rkey to invalidate; in an RNR NAK the timer code
   union {
@@ -65,15 +65,15 @@ struct frame_header {
     std::uint32_t epoch;  ///< RC: of the requester's connection; its answers repeat it
   };
   std::uint64_t remote_address;  ///< where the *message* starts in the responder's memory
-  std::uint32_t message_bytes;   ///< of the whole message
-  std::uint32_t offset;          ///< of this segment in it
+  std::uint32_t message_bytes;   ///< length of the whole message
+  std::uint32_t offset;          ///< offset of this segment in it
   union {
     std::uint64_t operand[2];     ///< compare or add, swap; the answer's previous value
     std::uint8_t source_gid[16];  ///< UD: for the GRH
   };
 };
 static_assert(sizeof(frame_header) == 64);
-inline constexpr unsigned service_level_shift = 28;  ///< of class_and_flow
+inline constexpr unsigned service_level_shift = 28;  ///< position in class_and_flow
 
 inline constexpr std::size_t frame_align = 64;
 inline constexpr std::size_t segment_bytes_max = bound(32 * 1024, 512);

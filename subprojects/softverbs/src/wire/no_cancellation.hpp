@@ -6,7 +6,7 @@ namespace softverbs {
 
 /// While one exists, pthread_cancel(3) does not end this thread. Most system calls of libc are
 /// cancellation points. A thread that ended there would keep its locks, and in a noexcept function
-/// it would end the process. Cost: two atomic operations of this thread.
+/// it would end the process. \cost two atomic operations of this thread.
 class no_cancellation {
  public:
   no_cancellation() noexcept { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }

@@ -84,14 +84,14 @@ class ring_producer {
   /// Reserves `bytes` (see frame_bytes()) and stores their address in `to`.
   [[nodiscard]] ring_answer reserve(std::size_t bytes, std::byte*& to) noexcept;
   void publish(std::size_t bytes) noexcept;
-  /// The bytes published so far. Thread: any.
+  /// The bytes published so far. \thread any.
   [[nodiscard]] std::uint64_t published() const noexcept {
     return tail_.load(std::memory_order_relaxed);
   }
   /// True if the consumer waits for a doorbell; clears that request, so one call of several rings.
   [[nodiscard]] bool claim_doorbell() noexcept;
 
-  /// True if enough space is free to wake the QPs that found none. Thread: any.
+  /// True if enough space is free to wake the QPs that found none. \thread any.
   [[nodiscard]] bool has_space() const noexcept;
   void want_space(bool wanted) noexcept;
 

@@ -17,8 +17,8 @@ constexpr std::size_t span_bytes = ring_control_bytes + 2 * ring_bytes;
 constexpr std::size_t spans_bytes = 2 * span_bytes;
 constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-/// Replaces a mapping atomically. The raw system call is used because ThreadSanitizer takes mmap()
-/// for a write to all the memory, and other threads may read a control page now.
+/// Replaces a mapping atomically. ThreadSanitizer takes mmap() for a write to all the memory, while
+/// other threads may read a control page. The function thus makes the raw system call.
 bool replace(std::byte* address, std::size_t bytes, int flags, int fd,
              std::size_t offset) noexcept {
   return ::syscall(SYS_mmap, address, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd,

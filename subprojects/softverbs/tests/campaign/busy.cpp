@@ -17,7 +17,7 @@ constexpr std::size_t sink_at = source_at + message_words_max + receive_words;
 constexpr std::size_t receive_at = sink_at + message_words_max;
 constexpr std::size_t memory_words = receive_at + qp_count * options.receives * receive_words;
 
-constexpr std::uint64_t requests_max = options.sends - 1;  // One is kept for drain().
+constexpr std::uint64_t requests_max = options.sends - 1;  // The last slot is kept for drain().
 constexpr std::uint64_t signal_every = 8;
 
 /// Sources ascend by this from word to word. Requests start anywhere, so that what is left of an

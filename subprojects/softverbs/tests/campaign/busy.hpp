@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-/// One of two processes that keep each other busy: random operations at depth on a few queue pairs.
+/// Two processes keep each other busy by random operations at depth on a few queue pairs.
 namespace busy {
 
 inline constexpr int qp_count = 2;
@@ -25,9 +25,9 @@ struct tally {
   std::uint64_t flushed = 0;
 };
 
-/// Posts random requests and checks how they complete. Throws when a completion comes out of order,
-/// or has a status other than success, RETRY_EXC and WR_FLUSH. Throws, too, when a message's bytes
-/// are not as they were sent. Thread: one.
+/// Posts random requests and checks how they complete. \thread one.
+/// \errors A completion comes out of order, or has a status other than success, RETRY_EXC and
+///   WR_FLUSH. A message's bytes are not as they were sent.
 class side {
  public:
   side(const rig::device& dev, std::uint64_t seed);
@@ -46,8 +46,8 @@ class side {
     rig::qp_ptr qp;
     rig::card peer;
     std::uint64_t posted = 0;     // Sends; their wr_id is their number.
-    std::uint64_t completed = 0;  // One past the last that is known to be done.
-    std::uint64_t signaled = 0;   // One past the last that is signaled.
+    std::uint64_t completed = 0;  // End of the requests that are known to be done.
+    std::uint64_t signaled = 0;   // End of the requests up to the last signaled one.
     std::uint32_t receives = 0;   // Posted and not reaped.
     bool failed = false;
   };

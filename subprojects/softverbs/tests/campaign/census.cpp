@@ -69,7 +69,7 @@ std::vector<std::string> leftovers() {
 
 std::vector<std::string> orphans() {
   auto names = softverbs_sockets();
-  // One that closes while we look is no orphan: it is gone the next time.
+  // A socket that closes meanwhile is no orphan: it is gone the next time.
   constexpr int rounds = 5;
   for (int i = 0; i < rounds && !names.empty(); ++i) {
     const auto still_there = softverbs_sockets();

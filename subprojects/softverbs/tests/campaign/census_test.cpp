@@ -52,7 +52,7 @@ void send_away(int by, int fd) {
 
 TEST_CASE("a name that no process owns is an orphan, and a connection in a backlog is none",
           "[campaign]") {
-  if (::geteuid() != 0) return;  // Others do not see everybody's descriptors.
+  if (::geteuid() != 0) return;  // Only root sees everybody's descriptors.
   const sockaddr_un named = address();
   const auto* const at = reinterpret_cast<const sockaddr*>(&named);
   const int listener = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);

@@ -13,12 +13,13 @@
 
 namespace rig {
 
-/// A process that uses rdma_cm by librdmacm, as others' programs do: it listens, connects, accepts,
-/// rejects, disconnects, sends, moves identifiers between its two channels, and destroys them.
-/// Thread: one.
+/// A process that uses rdma_cm by librdmacm, as others' programs do. It listens, connects, accepts,
+/// rejects, disconnects and sends. It moves identifiers between its two channels, and destroys
+/// them.
+/// \thread one.
 class cm_party {
  public:
-  using number = std::uint64_t;  ///< of a party; tells the peers apart
+  using number = std::uint64_t;  ///< number of a party; tells the peers apart
 
   cm_party(number own, std::uint64_t seed);
   ~cm_party();
@@ -63,7 +64,7 @@ class cm_party {
     bool is_up = false;
     bool is_over = false;
     bool is_sending = false;
-    std::array<number, 2> words{};  ///< what is sent, what is received
+    std::array<number, 2> words{};  ///< the word sent, and the word received
   };
   struct closer {
     void operator()(rdma_event_channel* channel) const { rdma_destroy_event_channel(channel); }

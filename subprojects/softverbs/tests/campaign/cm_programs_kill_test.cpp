@@ -31,7 +31,7 @@ using rig::fail;
 
 constexpr cm_party::number survivor_number = 1;
 constexpr std::size_t living_max = 2;       ///< other processes at the same time
-constexpr std::size_t connections_max = 6;  ///< of a process
+constexpr std::size_t connections_max = 6;  ///< limit of a process
 
 struct greeting {
   cm_party::number number = 0;

@@ -189,7 +189,7 @@ class conversation {
 
  private:
   std::byte* source() { return local_.memory.data(); }
-  std::byte* sink() { return local_.buffer(0); }  // Nothing is sent to us.
+  std::byte* sink() { return local_.buffer(0); }  // The peers send nothing here.
   void request(rig::request r, std::uint64_t address) {
     if (r.wr.opcode != IBV_WR_SEND) r.to(address, remote_.rkey).operands(1);
     rig::check(r.post(local_.qp.get()), "ibv_post_send");
@@ -242,7 +242,7 @@ int driver(const std::vector<std::string>& arguments) {
     });
   }
   for (std::uint64_t round = 1; round <= 20; ++round) {
-    for (auto& t : talks) t->post(round);  // All at the same time.
+    for (auto& t : talks) t->post(round);  // The exchanges run at the same time.
     for (auto& t : talks) t->check();
   }
   for (auto& t : talks) t->datagram(77);
@@ -255,7 +255,7 @@ int driver(const std::vector<std::string>& arguments) {
     last.expect_retries_exceeded();
   } else if (end == "impostor") {
     ibv_gid another = device.gid;
-    another.raw[15] = 99;  // Nobody has this GID.
+    another.raw[15] = 99;  // No host has this GID.
     conversation{device, last.ask(), another}.expect_retries_exceeded();
   } else if (end == "cut") {
     cut_and_heal(last, device, arguments.at(4));

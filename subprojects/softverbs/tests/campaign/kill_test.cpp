@@ -35,7 +35,7 @@ void spin(std::chrono::microseconds time) {
   }
 }
 
-/// Runs and kills one other process. Throws if the survivor does not end up as expected.
+/// Runs and kills one other process. \errors The survivor does not end up as expected.
 void round(const rig::device& device, std::mt19937_64& random, busy::tally& total) {
   const unsigned dice = static_cast<unsigned>(random() % 16);
   const moment when = dice == 0   ? moment::while_it_starts

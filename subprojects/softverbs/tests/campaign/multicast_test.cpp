@@ -74,7 +74,7 @@ class talker {
     listen(wc.wr_id);
     return word;
   }
-  /// Nothing came before this word, which only `this` can hear.
+  /// Checks that this word, which only `this` can hear, comes first.
   void hears_only(std::uint64_t word) {
     say(word, path_to(device_, device_.gid).get(), qp_->qp_num);
     rig::expect(hear() == word, "a word for others");
@@ -130,7 +130,7 @@ answer ask(int control, deed what, const ibv_gid& group = {}) {
   return rig::get<answer>(control);
 }
 
-/// Says the word until the member has heard it: a datagram may be lost.
+/// Sends the word until the member has heard it: a datagram may be lost.
 void say_until_heard(talker& self, ibv_ah* to, std::uint64_t word, int control) {
   constexpr int patience_ms = 50;
   rig::put(control, order{deed::hear, {}});
@@ -143,7 +143,7 @@ void say_until_heard(talker& self, ibv_ah* to, std::uint64_t word, int control) 
 void members_come_and_go(talker& self, const rig::device& device, const ibv_gid& group, int one,
                          int two) {
   const rig::ah_ptr to = path_to(device, group);
-  self.say(1, to.get());  // Nobody is there.
+  self.say(1, to.get());  // The group has no member yet.
   ask(one, deed::attach, group);
   self.say(2, to.get());
   ask(two, deed::attach, group);

@@ -52,8 +52,8 @@ class child {
   child& operator=(child&& other) noexcept;
   ~child() { kill(); }
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
-  void kill() noexcept;  ///< kill -9, and its end awaited
-  int wait();            ///< its exit status; 128 + n when signal n ended it
+  void kill() noexcept;  ///< kills by SIGKILL, and awaits the end
+  int wait();            ///< the exit status; 128 + n when signal n ended it
 
  private:
   pid_t pid_ = -1;

@@ -72,7 +72,7 @@ struct qp_options {
   std::uint8_t retries = 7;
   std::uint8_t rnr_retries = 7;  ///< for ever
   std::uint8_t rd_atomic = 16;
-  std::uint32_t psn = 0;  ///< of the first request sent
+  std::uint32_t psn = 0;  ///< PSN of the first request sent
 };
 inline constexpr std::uint32_t qkey = 0x11111111;
 
@@ -85,7 +85,7 @@ void to_init(ibv_qp* qp, const qp_options& options = {});
 /// INIT to RTS, connected with `peer` unless it is UD.
 void connect(ibv_qp* qp, const device& dev, const card& peer, const qp_options& options = {});
 
-/// Throws `what` unless `holds`.
+/// \errors `what` unless `holds`.
 void expect(bool holds, const char* what);
 
 /// Waits for one entry, within `patience`.

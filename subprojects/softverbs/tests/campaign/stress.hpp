@@ -74,7 +74,7 @@ class event_reader {
   std::thread thread_;
 };
 
-/// The server ends of `pairs` pairs. Thread: any, for all members.
+/// The server ends of `pairs` pairs. \thread any, for all members.
 class server {
  public:
   server(const rig::device& dev, std::uint32_t pairs, std::uint32_t queues, verdict& v);
@@ -108,7 +108,7 @@ class server {
   std::atomic<std::uint64_t> messages_{0};
 };
 
-/// The client ends. `rebuild` reaches the server, wherever it is. Thread: any, for all members.
+/// The client ends. `rebuild` reaches the server, wherever it is. \thread any, for all members.
 class client {
  public:
   using rebuild_type = std::function<rig::card(const rebuild_order&)>;
@@ -135,8 +135,8 @@ class client {
     std::array<slot_word, ops> slots{};
     std::array<std::uint64_t, ops> words{};  ///< the server's atomic words; the slot's owner's
     std::atomic<std::uint64_t> delivered{0};
-    std::atomic<bool> may_fail{false};   ///< somebody does what takes the queue pair down
-    std::atomic<bool> broken{false};     ///< it needs a new beginning
+    std::atomic<bool> may_fail{false};   ///< the queue pair may go down by what a thread does
+    std::atomic<bool> broken{false};     ///< the queue pair needs a new beginning
     std::atomic<bool> uncertain{false};  ///< a send's end is not known
   };
   struct use;  ///< the state of one operation

@@ -289,7 +289,7 @@ void client::fall(use& u) {
   }
 }
 
-/// All that was posted comes back when the queue pair goes to the error state.
+/// Posted requests come back when the queue pair goes to the error state.
 void client::drain(use& u) {
   u.e.may_fail = u.e.broken = true;
   for (const std::uint32_t slot : u.slots) {

@@ -53,8 +53,8 @@ class double_conversation final : public conversation {
 struct network {
   std::vector<double_binding*> names;
   std::uint16_t next_port = 40000;
-  int bind_error = 0;    ///< of the next bind
-  in6_addr peer_host{};  ///< what listeners are told of their peers
+  int bind_error = 0;    ///< error of the next bind
+  in6_addr peer_host{};  ///< the host that listeners take for their peers'
   bool silent = false;   ///< requests are lost
   node_service::time now{std::chrono::hours{1}};
 };

@@ -76,7 +76,7 @@ TEST_CASE("CREATE_ID refuses unknown port spaces and short answers", "[cm]") {
   command.ps = RDMA_PS_TCP;
   CHECK(in.write(RDMA_USER_CM_CMD_CREATE_ID, command, sizeof answer - 1) == ENOSPC);
   CHECK(in.write(RDMA_USER_CM_CMD_CREATE_ID, command, sizeof answer, sizeof command - 1) == EINVAL);
-  command.response = 8;  // Nothing is mapped there.
+  command.response = 8;  // No memory is mapped there.
   CHECK(in.write(RDMA_USER_CM_CMD_CREATE_ID, command, sizeof answer) == EFAULT);
   CHECK(in.create(RDMA_PS_TCP, some_user) == 0);  // No command above has made an identifier.
 }
@@ -188,7 +188,7 @@ TEST_CASE("an event that cannot be written stays", "[cm]") {
   file& in = both.client;
   const std::uint32_t id = in.create(RDMA_PS_TCP, some_user);
   REQUIRE(in.resolve(id, v4("127.0.0.1", 5)) == 0);
-  const rdma_ucm_get_event command{8};  // Nothing is mapped there.
+  const rdma_ucm_get_event command{8};  // No memory is mapped there.
   std::uint64_t count = 0;
   REQUIRE(::read(in.descriptor.get(), &count, sizeof count) == sizeof count);
   int error = 0;

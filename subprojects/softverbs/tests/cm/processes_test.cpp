@@ -362,7 +362,7 @@ TEST_CASE("a request reaches another host, its holder of the port, and who has t
 TEST_CASE("one host's conversations are bounded, and the next one is rejected", "[cm]") {
   if (!has_network_namespaces()) return;
   two_hosts hosts{far_crowd};
-  CHECK(hosts.far.get<bool>());  // All were served.
+  CHECK(hosts.far.get<bool>());  // The listener has served the crowd.
   CHECK(hosts.far.get<bool>());  // The next one is told of too few resources.
   CHECK(hosts.far.get<bool>());  // The earlier ones go on.
   CHECK(hosts.far.wait() == 0);

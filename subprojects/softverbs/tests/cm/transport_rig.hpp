@@ -45,7 +45,7 @@ class side : public transport::listener {
 
   std::unique_ptr<transport> network;
   std::vector<request> requests;
-  int error = 0;  ///< of the last bind()
+  int error = 0;  ///< error of the last bind()
 };
 
 in6_addr address_of(const char* text);  ///< IPv4 in dotted form becomes a mapped address

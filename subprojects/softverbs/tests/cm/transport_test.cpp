@@ -128,7 +128,7 @@ TEST_CASE("a connection's messages reach both sides, and so does its end", "[cm]
   CHECK(asks->has_heard(message_kind::disconnect_reply));
   CHECK(asks->ended == ECONNRESET);
   CHECK_FALSE(serves->ended);
-  asks->with->send(of_kind(message_kind::ready));  // Nobody is there.
+  asks->with->send(of_kind(message_kind::ready));  // The peer is gone.
 }
 
 TEST_CASE("an end tells of what was said before it, also with bytes that nobody read", "[cm]") {

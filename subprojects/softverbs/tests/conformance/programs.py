@@ -26,7 +26,7 @@ class Program:
     arguments: list  # The arguments of the server, or of a single program.
     expected: list
     forbidden: list = dataclasses.field(default_factory=list)
-    client: list = None  # None: the server's arguments and its address.
+    client: list = None  # Unset: the server's arguments and its address.
     pair: bool = True
     both_report: bool = False  # The server prints its results, too.
     environment: dict = dataclasses.field(default_factory=dict)
@@ -39,7 +39,7 @@ class Program:
     needs_cm: bool = False  # The program needs rdma_cm.
     by_cm: bool = False  # The server listens by rdma_cm alone, on `{port}`.
     ready_by: str = "tcp"  # How a server shows that it is ready: conformance.READY has the ways.
-    in_group: bool = False  # It sends to GROUP, which it does not join by IP.
+    in_group: bool = False  # The program sends to GROUP, without joining it by IP.
     copies: bool = False  # The client copies `{source}` to the server's `{copy}`.
     port: int = None  # The port, if the server always has the same one.
     server_stays: bool = False  # The server is ended when the client has ended.
@@ -325,7 +325,7 @@ def find(name):
     return TABLE[name.removesuffix(ON_HOSTS)]
 
 
-# By how a program's name begins: the project that it comes from.
+# The begin of a program's name tells the project that it comes from.
 PROJECTS = {"ibv_": "libibverbs", "ib_": "perftest", "qperf": "qperf", "ucx_": "ucx",
             "io_demo": "ucx", "fi_": "libfabric", "mpi": "openmpi", "fio": "fio"}
 

@@ -68,7 +68,8 @@ struct two_processes {
 
 enum class habit : std::uint8_t {
   polls_after_arming,
-  sleeps_after_arming,  ///< as programs do that count on an event for what is there already
+  sleeps_after_arming,  ///< like programs that count on an event for completions that are there
+                        ///< already
 };
 
 void read_events(side& one) {

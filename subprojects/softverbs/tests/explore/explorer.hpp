@@ -15,7 +15,7 @@ namespace softverbs::explorer {
 
 struct scenario {
   std::string name;
-  unsigned engines = 2;          ///< one for each node
+  unsigned engines = 2;          ///< number of engines, one for each node
   std::function<void()> before;  ///< makes all runs begin alike
   /// The work of each thread of the program, done once in each run. Engines are threads, too.
   std::vector<std::function<void()>> threads;
@@ -29,16 +29,16 @@ struct outcome {
   std::uint64_t longest = 0;   ///< steps of one run
   std::uint64_t diverged = 0;  ///< runs that did not repeat what they had in common with the last
   std::uint64_t stuck = 0;     ///< runs in which all threads waited for what never came
-  std::string first_stuck;     ///< who ran, and at which step another went on
+  std::string first_stuck;     ///< the threads that ran, and at which step another went on
 };
 
 struct limits {
   unsigned deviations = 1;
-  std::uint64_t runs_max = UINT64_MAX;  ///< it ends early after so many
+  std::uint64_t runs_max = UINT64_MAX;  ///< limit of runs, at which it ends early
   bool stop_when_stuck = true;
 };
 
-/// Thread: the one that began the engines' threads, while all of those wait.
+/// \thread the one that began the engines' threads, while all of those wait.
 outcome explore(const scenario& what, const limits& how);
 
 /// For the scenario's threads: waits, in steps, until the descriptor is readable.

@@ -36,8 +36,8 @@ class arena {
   static constexpr std::size_t size = std::size_t{16} * 4096;
   std::byte* base_;
   std::size_t used_;
-  std::vector<std::byte> image_;    ///< what is there, where it must not change
-  std::vector<std::uint8_t> free_;  ///< 1: it may
+  std::vector<std::byte> image_;    ///< the contents, where they must not change
+  std::vector<std::uint8_t> free_;  ///< 1: the byte may change
   struct range {
     std::size_t from;
     std::size_t to;

@@ -43,7 +43,7 @@ using clock = std::chrono::steady_clock;
 
 constexpr std::size_t raw_sockets = 6;
 constexpr std::size_t talkers = 8;
-constexpr int acts_max = 32;  ///< of a script
+constexpr int acts_max = 32;  ///< limit of a script
 constexpr in6_addr loopback{{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1}}};
 
 /// Checks what a program may count on, whatever its peers send.
@@ -344,7 +344,7 @@ class stage final : public transport::listener {
   std::unique_ptr<transport> near_, far_;
   std::uint16_t port_ = 0;
   std::array<std::unique_ptr<binding>, 3> names_;  ///< the last one does not listen
-  std::vector<socket_name> sockets_;               ///< of `names_`
+  std::vector<socket_name> sockets_;               ///< sockets of `names_`
   bound_name hostile_name_;
   unique_fd hostile_listener_;
   int pair_[2]{};

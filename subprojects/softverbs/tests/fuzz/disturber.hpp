@@ -8,8 +8,9 @@
 
 namespace softverbs::fuzz {
 
-/// Changes bytes of a ring while the victim parses them. Where loads are traced (fuzzing builds) it
-/// does so right before the chosen load, the same each time; a thread does it whenever it gets to.
+/// Changes bytes of a ring while the victim parses them. Where loads are traced (fuzzing builds) a
+/// change comes right before the chosen load, the same each time. Elsewhere a thread makes it
+/// whenever it gets to.
 class disturber {
  public:
   disturber();
@@ -19,7 +20,7 @@ class disturber {
 
   struct change {
     std::byte* target;          ///< this byte of the ring changes
-    std::uint8_t flip;          ///< by these bits
+    std::uint8_t flip;          ///< the bits that change
     std::uint16_t page_offset;  ///< when the word at this place in its page ...
     std::uint8_t loads_before;  ///< ... was loaded so often
   };
@@ -27,7 +28,7 @@ class disturber {
 
   void add(const change& one) noexcept;
   void begin(bool by_thread) noexcept;  ///< from here on changes happen
-  void end() noexcept;                  ///< none any more, and the plan is empty
+  void end() noexcept;                  ///< ends the changes, and empties the plan
 
   static void on_load(const void* address) noexcept;
 

@@ -22,7 +22,7 @@ namespace {
 
 enum class act : std::uint8_t {
   request,
-  more_requests,  // the same act as `request`: a script consists mostly of requests
+  more_requests,  // the act of `request` again: a script consists mostly of requests
   answer,
   more_answers,
   post,
@@ -40,7 +40,7 @@ enum class act : std::uint8_t {
   count
 };
 
-constexpr int acts_max = 48;  ///< of a script
+constexpr int acts_max = 48;  ///< limit of a script
 
 class stage {
  public:
@@ -62,7 +62,7 @@ class stage {
 
  private:
   static constexpr unsigned threads_every = 64;  ///< executions without the disturbing thread
-  /// The others keep a link alive as far as the peer can: a new one costs hundreds of executions.
+  /// Most scripts keep a link alive as far as the peer can: a new one costs hundreds of executions.
   static constexpr unsigned rough_every = 16;
   static constexpr std::uint32_t message_bytes_usual = 2048;
 

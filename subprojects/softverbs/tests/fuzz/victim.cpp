@@ -167,8 +167,8 @@ void victim::connect_one(std::size_t index) noexcept {
       IBV_QP_STATE | IBV_QP_SQ_PSN |
           (reliable ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC
                     : 0));
-  // The engine may take a frame that was still on its way as soon as there is an RTR, and it may be
-  // one that breaks it.
+  // The engine may take a frame that was still on its way as soon as there is an RTR. That frame
+  // may break the queue pair.
   must(error == 0 || at(index).state.load() == IBV_QPS_ERR, "RTS");
 }
 

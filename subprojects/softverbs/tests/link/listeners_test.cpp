@@ -284,7 +284,7 @@ TEST_CASE("a head that makes no sense closes the link that is written to", "[lin
   liar.come();
   liar.memory.in().control->head.store(24);
   liar.put(frame_kind::send, 1);
-  // By the liar's account nothing was free: the ring counts as broken once it is full by ours.
+  // The liar's account left no free space: the ring counts as broken once it is full by ours.
   while (true) {
     std::byte* destination = nullptr;
     frame_header header{};

@@ -7,8 +7,8 @@
 
 namespace softverbs::test {
 
-/// Another process with a node of its own: this program again, started with `--peer <job>`.
-/// Jobs: `echo` answers each request, its engine alone at work; `poll` likewise, polling; `flood
+/// Another process with a node of its own: this program again, started with `--peer <job>`. The job
+/// `echo` answers each request, and only its engine works. `poll` does so, too, by polling. `flood
 /// <slot>` sends requests to that slot until it is killed, answers or not.
 class peer_process {
  public:

@@ -121,7 +121,7 @@ TEST_CASE("a window's slot takes whatever variant the program chose", "[memory]"
   CHECK(region.pin(second, one_region::iova, 8) == key_error::none);
   region.table.revoke(first);  // The key is not live: nothing happens.
   CHECK(region.pin(second, one_region::iova, 8) == key_error::none);
-  region.table.free(first);  // By the slot, whatever key is live.
+  region.table.free(first);  // The slot identifies the key, whatever key is live.
   CHECK(region.pin(second, one_region::iova, 8) == key_error::no_such_key);
   CHECK(parent.windows.load() == 0);
 }

@@ -70,7 +70,7 @@ struct listener {
     REQUIRE(network.open(tcp, peers));
     REQUIRE(network.is_open());
   }
-  /// What comes of a datagram of 8 bytes.
+  /// Sends a datagram of 8 bytes, and returns what was received.
   group_network::received take(const in6_addr& from, const in6_addr& to) {
     std::array<std::byte, 8> bytes{};
     send_from(from, to, port, bytes);

@@ -27,7 +27,7 @@ announcement members(std::uint16_t slot, std::uint8_t n) {
   return made;
 }
 
-/// One of more groups than a byte counts.
+/// Returns a group among more than a byte counts.
 ibv_gid numbered(std::size_t n) {
   return {{0xff, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, static_cast<std::uint8_t>(n >> 8),
            static_cast<std::uint8_t>(n)}};

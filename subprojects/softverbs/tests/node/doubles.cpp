@@ -108,7 +108,7 @@ void on_link_down(node&, const link&, std::uint32_t, std::uint32_t local_qpn) no
   all.changed.notify_all();
 }
 
-/// Nobody here has completions.
+/// The node's tests have no completions.
 void raise_cq_error(completion_queue&) noexcept {}
 
 }  // namespace softverbs

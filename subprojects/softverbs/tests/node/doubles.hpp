@@ -24,7 +24,7 @@ struct seen {
   };
   std::mutex mutex;
   std::condition_variable changed;
-  std::map<std::uint32_t, unsigned> runs;  ///< by QP number
+  std::map<std::uint32_t, unsigned> runs;  ///< keyed by QP number
   std::thread::id ran_by;
   std::vector<frame> requests;
   std::vector<frame> answers;

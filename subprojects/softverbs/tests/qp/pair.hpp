@@ -33,7 +33,7 @@ struct pair_options {
   bool srq = false;
   bool channel = false;
   int cqe = 64;
-  std::uint32_t depth = 32;  // of the send queue
+  std::uint32_t depth = 32;  // depth of the send queue
   std::uint8_t timeout = 1;  // 8 us
   std::uint8_t retry_cnt = 2;
   std::uint8_t rnr_retry = 2;
@@ -212,7 +212,7 @@ class side {
     const std::lock_guard lock{inner().slot->receive};
     return inner().slot->expected.established;
   }
-  /// Nothing came, after all that could be done was done.
+  /// True if no completion came after all that could be done was done.
   bool is_quiet() {
     ibv_wc wc{};
     return verb::poll_cq(cq, 1, &wc) == 0;

@@ -328,7 +328,7 @@ TEST_CASE("a send queue drains what it has begun, though that must be sent again
   ibv_async_event told{};
   a.settle([&] { return a.next_event(told); });
   CHECK(told.event_type == IBV_EVENT_SQ_DRAINED);
-  CHECK(a.is_quiet());  // Nothing begins meanwhile.
+  CHECK(a.is_quiet());  // No request begins meanwhile.
   a.to(IBV_QPS_RTS);
   CHECK(a.await().opcode == IBV_WC_RDMA_WRITE);
 }

@@ -411,7 +411,7 @@ TEST_CASE("an answer to what was sent before it was sent again does not count fo
     REQUIRE(on_answer(local_node, peer.route, header, nullptr));
   };
   const frame_header first = next(), second = next();
-  answer(first, frame_kind::nak);  // Nobody was there yet.
+  answer(first, frame_kind::nak);  // The peer's queue pair was not there yet.
   const frame_header first_again = next(), second_again = next();
   CHECK(first_again.psn == first.psn);
   CHECK(second_again.psn == second.psn);

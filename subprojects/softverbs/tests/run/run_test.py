@@ -185,7 +185,7 @@ class Check(unittest.TestCase):
 
     def test_a_low_limit_of_descriptors_is_noted(self):
         note = re.compile("^note +files +RLIMIT_NOFILE is 256: .*select", re.MULTILINE)
-        for limit, is_low in (("-Sn 256", True), ("-n 256", False)):  # The latter is the most.
+        for limit, is_low in (("-Sn 256", True), ("-n 256", False)):  # `-n` sets the hard limit, too.
             result = run("-c", f'ulimit {limit}; exec "$0" --cm soft --check', RUN, program="sh")
             self.assertEqual(note.search(result.stdout) is not None, is_low, result.stdout)
 

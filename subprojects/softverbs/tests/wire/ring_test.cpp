@@ -158,7 +158,7 @@ TEST_CASE("a doorbell for frames or space is requested once, and claimed once", 
   while (put(ring.producer, a_header(1, segment_bytes_max)) == ring_answer::yes) continue;
   ring.producer.want_space(true);
   CHECK_FALSE(ring.producer.has_space());
-  CHECK_FALSE(ring.consumer.claim_space_doorbell());  // Nothing was popped.
+  CHECK_FALSE(ring.consumer.claim_space_doorbell());  // The consumer has popped no frame.
   frame_header header;
   const std::byte* payload = nullptr;
   std::size_t popped = 0;
