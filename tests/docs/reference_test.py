@@ -20,6 +20,20 @@ void call();
 """
 
 
+# A connection inherits these functions from a header in detail/.
+REQUESTS = ("await", "send", "send_with_imm", "write", "write_with_imm", "read", "compare_swap", "fetch_add",
+            "post", "post_all")
+
+
+def described(page, function):
+    """Whether a class's page has a paragraph below the heading of this function."""
+    for part in page.split('<h2 class="memtitle">')[1:]:
+        title, _, rest = part.partition("</h2>")
+        if re.search(rf">{function}\(\)", re.sub(r"</span>", ">", title)):
+            return "<p>" in rest.partition('<div class="memdoc">')[2]
+    return False
+
+
 def warnings_of(root, header):
     """Warnings about a project whose one header is `header`."""
     with tempfile.TemporaryDirectory() as folder:
@@ -48,6 +62,10 @@ def main():
         text = (output / "html/classcordma_1_1mr__allocator.html").read_text()
         for heading in ("Errors", "Thread", "Cost"):
             assert f"<dt>{heading}</dt>" in text, f"no heading {heading}"
+    with run.case("the page of connection describes its request functions"):
+        text = (output / "html/classcordma_1_1connection.html").read_text()
+        for name in REQUESTS:
+            assert described(text, name), f"no description of {name}"
     with run.case("the first page leads to the runtime's"):
         assert "classcordma_1_1runtime.html" in (output / "html/index.html").read_text()
     with run.case("private headers are left out"):

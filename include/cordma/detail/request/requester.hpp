@@ -9,29 +9,39 @@ namespace cordma {
 template <class Self>
 class requester {
  public:
-  // The following functions are awaited: `co_await conn.write(local, remote)`.
+  /// Awaits `request`, which one of the functions in <cordma/queue/work_request.hpp> made.
+  /// `co_await` gives the number of bytes that it moved, or the value before an atomic.
+  /// \errors errors of cordma's checks and of the device: docs/errors.md lists both.
   template <class Request>
   request_op<Request> await(const Request& request) noexcept {
     return request_op<Request>{queue(), request};
   }
+  /// Sends these bytes to the next receive of the peer: `co_await conn.send(local)`.
   auto send(auto&& local, request_flags f = {}) noexcept { return await(cordma::send(local, f)); }
+  /// Sends these bytes, with 32 bits of immediate data beside them.
   auto send_with_imm(auto&& local, std::uint32_t immediate, request_flags f = {}) noexcept {
     return await(cordma::send_with_imm(local, immediate, f));
   }
+  /// Copies local bytes to the start of `remote`: `co_await conn.write(local, remote)`.
   auto write(auto&& local, const remote_mr_slice& remote, request_flags f = {}) noexcept {
     return await(cordma::write(local, remote, f));
   }
+  /// Writes as `write` does, then completes one receive of the peer with 32 bits of immediate data.
   auto write_with_imm(auto&& local, const remote_mr_slice& remote, std::uint32_t immediate,
                       request_flags f = {}) noexcept {
     return await(cordma::write_with_imm(local, remote, immediate, f));
   }
+  /// Fills local memory from the start of `remote`: `co_await conn.read(local, remote)`.
   auto read(auto&& local, const remote_mr_slice& remote, request_flags f = {}) noexcept {
     return await(cordma::read(local, remote, f));
   }
+  /// Swaps the 8 bytes at `remote` for `desired` if they equal `expected`, and gives the value
+  /// before.
   auto compare_swap(const remote_mr_slice& remote, std::uint64_t expected, std::uint64_t desired,
                     request_flags f = {}) noexcept {
     return await(cordma::compare_swap(remote, expected, desired, f));
   }
+  /// Adds to the 8 bytes at `remote`, wrapping at 2^64, and gives the value before.
   auto fetch_add(const remote_mr_slice& remote, std::uint64_t addend,
                  request_flags f = {}) noexcept {
     return await(cordma::fetch_add(remote, addend, f));
