@@ -6,7 +6,7 @@
 
 #include <cordma/coro/sleep.hpp>
 #include <cordma/coro/task.hpp>
-#include <cordma/detail/base/unique_fd.hpp>
+#include <cordma/runtime/runtime.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -2,7 +2,8 @@
 """What cordma's public headers declare, one name a line: `front.py INCLUDE_FOLDER`.
 
 A name is a type, concept, alias, constant, or function of a namespace that is not `detail`; overloads
-are one. Members are not counted, nor are operators.
+are one. Members are not counted, nor are operators. The further names are those that the headers below
+detail/ declare in such namespaces.
 """
 
 import pathlib
@@ -36,6 +37,8 @@ def declared(text, has_body):
         return None
     if match := TYPE.search(text):
         return match[1] if has_body else None  # A forward declaration is no name of its own.
+    if match := re.match(r"(?:class|struct)\s+([\w:]+)\s*<", text):
+        return match[1] if has_body and "::" not in match[1] else None  # A specialization.
     if match := ALIAS.match(text):
         return match[1]
     if "operator" in text:
@@ -80,13 +83,23 @@ def names_in(text):
             start = at + 1
 
 
+def names_of(headers):
+    return {name for path in headers for name in names_in(path.read_text())}
+
+
 def front(include):
-    headers = [path for path in sorted(include.rglob("*.hpp"))
-               if "detail" not in path.relative_to(include).parts]
-    return len(headers), sorted({name for path in headers for name in names_in(path.read_text())})
+    """How many headers are public, and the names that they declare."""
+    headers = [path for path in include.rglob("*.hpp") if "detail" not in path.relative_to(include).parts]
+    return len(headers), sorted(names_of(headers))
+
+
+def further(include):
+    """The names that headers below detail/ declare outside of namespaces called detail."""
+    return sorted(names_of(include.glob("detail/**/*.hpp")) - set(front(include)[1]))
 
 
 if __name__ == "__main__":
     headers, names = front(pathlib.Path(sys.argv[1]))
     print(*names, sep="\n")
-    print(f"{headers} headers, {len(names)} names", file=sys.stderr)
+    print(f"{headers} headers, {len(names)} names; below detail/:", file=sys.stderr)
+    print(*further(pathlib.Path(sys.argv[1])), sep="\n")

@@ -431,6 +431,15 @@ def installed(tree):
         yield umbrella, 1, f"includes the public headers, and no others: {header}"
 
 
+def private_headers(tree):
+    """What users copy, examples and documents, includes public headers only."""
+    shown = [name for name in tree.files if name.endswith(".md") or name.startswith("examples/")]
+    for name in shown:
+        for number, _, path in tree.includes(name):
+            if path.startswith("cordma/detail/"):
+                yield name, number, f"{path} is private: include the public header that needs it"
+
+
 def doc_tags(tree):
     """Doc comments have one dialect: the tags of docs/Doxyfile."""
     for name, lines in tree.cpp("include", "lib", "src", "tools", "tests"):
@@ -493,8 +502,8 @@ def links(tree):
 
 
 RULES = (layers, declarations, softverbs_layers, sizes, functions, guards, own_header_first, words,
-         assertions, sleeps, miscompiled_awaits, dead_files, mirrored_tests, changelog, installed, doc_tags,
-         plain_comments, links)
+         assertions, sleeps, miscompiled_awaits, dead_files, mirrored_tests, changelog, installed, private_headers,
+         doc_tags, plain_comments, links)
 
 
 def findings(root, rules=RULES):
