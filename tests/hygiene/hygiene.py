@@ -28,7 +28,6 @@ MAY_INCLUDE = {
     "connection": "base coro io security verbs memory queue request agent cm",
     "messages": "base coro io security verbs memory queue request agent cm connection",
     "rpc": "base coro io security verbs memory queue request agent cm connection messages",
-    "collective": "base coro io security verbs memory queue request agent cm connection",
     "runtime": "base coro io security verbs memory queue request agent cm connection",
 }
 
@@ -78,9 +77,11 @@ ELSEWHERE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:|//")
 HEADING = re.compile(r"^ {0,3}#{1,6}\s+(.*?)(?:\s+#+)?\s*$", re.MULTILINE)
 MARKED = re.compile(r"<a\s[^>]*?(?:id|name)=[\"']([^\"']+)")
 STATEMENTS = {"if", "for", "while", "switch", "catch", "SECTION", "DYNAMIC_SECTION"}
-# A type's head where it is defined, and a declaration of one that is defined elsewhere.
-DEFINED = re.compile(r"(?:template <.*> )?(?:struct|class) (?:[A-Z_]+ |\[\[\w+\]\] |alignas\(.*\) )*(\w+)[^;]*$")
-DECLARED = re.compile(r"(?:struct|class) (\w+);")
+# A type's head where it is defined, and a declaration of one that is defined elsewhere, friends as well.
+KEYWORDS = r"(?:struct|class|union|enum(?: class| struct)?) (?:[A-Z_]+ |\[\[\w+\]\] |alignas\(.*?\) )*"
+DEFINED = re.compile(r"(?:namespace [\w:]+ \{ )*(?:template <.*> )?" + KEYWORDS + r"(\w+)(?:[^;]*$|[^;{]*\{)")
+NESTED = re.compile(r"\s*(?:template <.*> )?" + KEYWORDS + r"(?:[\w<>]+::)*(\w+)(?:[^;]*$|[^;{]*\{)")
+DECLARED = re.compile(r"(?<![\w<,(])" + KEYWORDS + r"(?:\w*::)*(\w+)(?:<[^;]*>)?(?: : [\w:]+)?;")
 # The rules of comments do not hold here yet.
 UNMENDED = ("include/cordma/connection/", "include/cordma/security/credentials.hpp", "lib/agent/agent.cpp",
             "lib/connection/", "lib/io/byte_channel.hpp", "tests/connection/", "bench/connect_bench.cpp")
@@ -158,17 +159,22 @@ def layers(tree):
 
 def declarations(tree):
     """A room that declares another's type knows of that room, as if it included it."""
-    defined_in = {}
+    defined_in, nested = {}, set()
     for name, lines in tree.cpp("include", "lib"):
         for line in lines:
+            if match := NESTED.match(line):
+                nested.add((room_of(name), match[1]))
             if (match := DEFINED.match(line)) and room_of(name):
                 defined_in.setdefault(match[1], set()).add(room_of(name))
     for name, lines in tree.cpp("include", "lib"):
         room = room_of(name)
         for number, line in enumerate(lines, 1):
-            rooms = defined_in.get(match[1], set()) if (match := DECLARED.match(line)) else set()
-            if rooms and not rooms & {room, *MAY_INCLUDE.get(room, "").split()}:
-                yield name, number, f"room {room} may not know {match[1]}, of {', '.join(sorted(rooms))}"
+            for declared in DECLARED.findall(line.partition("//")[0]):
+                rooms = defined_in.get(declared, set())
+                if line.startswith(" ") and (room, declared) in nested:
+                    continue  # A class of that room has a type of that name.
+                if room and rooms and not rooms & {room, *MAY_INCLUDE.get(room, "").split()}:
+                    yield name, number, f"room {room} may not know {declared}, of {', '.join(sorted(rooms))}"
 
 
 def softverbs_layers(tree):

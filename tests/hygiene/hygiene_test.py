@@ -2,6 +2,7 @@
 """The tree obeys the rules of hygiene.py, and each rule finds what it is there to find."""
 
 import pathlib
+import re
 import sys
 import tempfile
 
@@ -21,6 +22,23 @@ BAD_TREES = [
     ("layers", {"include/cordma/io/a.hpp": '#include "ring.hpp"\n'}, "never private"),
     ("declarations", {"lib/io/a.hpp": "class ring final : base {\n", "lib/base/a.hpp": "class ring;\n"},
      "base may not know ring, of io"),
+    *(("declarations", {"lib/io/a.hpp": defined, "lib/base/a.hpp": declared},
+       f"a.hpp:{line}: room base may not know ring, of io")
+      for defined, declared, line in [
+          ("class ring {\n", "  class ring;\n", 1),
+          ("class ring {\n", "int f();  struct ring;\n", 1),
+          ("class ring {\n", "class CORDMA_EXPORT ring;\n", 1),
+          ("class ring {\n", "class [[nodiscard]] ring;\n", 1),
+          ("class ring {\n", "namespace cordma { class ring; }\n", 1),
+          ("template <class T>\nclass ring {\n", "template <class T> class ring;\n", 1),
+          ("template <class T> struct ring {};\n", "template <class T>\nstruct ring;\n", 2),
+          ("enum class ring : int {\n", "enum class ring : int;\n", 1),
+          ("enum ring : std::uint8_t { a };\n", "enum ring : std::uint8_t;\n", 1),
+          ("union ring {\n", "union ring;\n", 1),
+          ("class ring {\n", "  friend class ring;\n", 1),
+          ("class ring {\n", "  friend struct cordma::detail::ring;\n", 1),
+          ("class ring {\n", "  friend class ring<int>;\n", 1),
+          ("namespace cordma { struct ring {}; }\n", "struct ring;\n", 1)]),
     ("softverbs_layers", {"subprojects/softverbs/src/wire/a.cpp": '#include "link/link.hpp"\n'},
      "wire may not include link"),
     ("softverbs_layers", {"subprojects/softverbs/src/node/a.cpp": '#include "qp/queue_pair.hpp"\n'},
@@ -141,7 +159,8 @@ Code is no link: `a[0](none.md)`, ``b`[0](none.md)``.
     "include/cordma/io/ring.hpp": HEADER + "#include <cordma/detail/coro/task.hpp>\n",
     "include/cordma/detail/io/alarm.hpp": HEADER + "/// Rings. \\thread any. It throws nothing.\n",
     "lib/io/ring.cpp": "#include <cordma/io/ring.hpp>\n#include \"io/clock.hpp\"\n",
-    "lib/io/clock.hpp": HEADER,
+    "lib/io/clock.hpp": HEADER + "class clock {\n  struct hand;\n};\nstruct clock::hand {\n};\n",
+    "lib/rpc/hand.hpp": HEADER + "struct hand {\n};\n",
     "tests/docs/a.cpp.in": """// Sentences are short, but a table, a list and code are no sentences.
 /// | state | what moves it | """ + "word " * 30 + """|
 /// - """ + "word " * 30 + """
@@ -187,8 +206,20 @@ inline void passes(int n) {
 }
 """,
     "tests/io/meson.build": "room_tests += {'io': files('ring_test.cpp')}\n",
-    "tests/hygiene/untested.txt": "# room/stem | reason\nio/clock | an interface\nio/alarm | another\n",
+    "tests/hygiene/untested.txt": "# room/stem | reason\nio/clock | an interface\nio/alarm | another\n"
+                                  "rpc/hand | another\n",
 }
+
+
+def rooms_of_document(text):
+    """The table of docs/architecture.md: which rooms each room may include."""
+    rooms = {}
+    for room, cell in re.findall(r"^\| (\w+) \|.*\| ([^|]*) \|$", text, re.MULTILINE):
+        first, all_above, but = cell.partition("all above")
+        named = set(re.findall(r"\w+", but.removeprefix(" but") if all_above else first))
+        rooms[room] = set(rooms) - named if all_above else named
+        assert not all_above or named <= set(rooms), f"{room}: {named}"
+    return rooms
 
 
 def findings_in(tree, rules):
@@ -205,6 +236,14 @@ def main():
     with run.case("the tree obeys the rules of the house"):
         found = list(hygiene.findings(ROOT))
         assert not found, "\n" + "\n".join(found)
+    with run.case("the table of rooms is that of docs/architecture.md, and each room is a folder"):
+        documented = (ROOT / "docs/architecture.md").read_text().partition("\n## ")[0]
+        rooms = rooms_of_document(documented.partition("| --- ")[2])
+        table = {room: set(may.split()) for room, may in hygiene.MAY_INCLUDE.items()}
+        assert rooms == table, [(room, rooms.get(room), table.get(room)) for room in {*rooms, *table}
+                                if rooms.get(room) != table.get(room)]
+        folders = {path.name for path in (ROOT / "lib").iterdir() if path.is_dir()}
+        assert folders == set(table), folders ^ set(table)
     for rule, tree, said in BAD_TREES:
         with run.case(f"the rule '{rule}' says: {said}"):
             found = findings_in(tree, [getattr(hygiene, rule)])
