@@ -54,7 +54,7 @@ class CORDMA_EXPORT stream_socket {
 };
 
 /// A listening stream socket, TCP's or a Unix one. Move-only. \thread the executor's.
-class CORDMA_EXPORT stream_listener {
+class stream_listener {
  public:
   class accept_op;
 
@@ -86,8 +86,8 @@ class CORDMA_EXPORT stream_listener {
   std::uint64_t file_inode_ = 0;
 };
 
-class CORDMA_EXPORT [[nodiscard]] stream_listener::accept_op : public operation_base<accept_op>,
-                                                               public fd_operation {
+class [[nodiscard]] stream_listener::accept_op : public operation_base<accept_op>,
+                                                 public fd_operation {
  public:
   using value_type = stream_socket;
   [[nodiscard]] bool failed() const noexcept { return was_stopped() || errno_ != 0; }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cordma/base/error.hpp>
-#include <cordma/detail/base/export.hpp>
 #include <cordma/verbs/access.hpp>
 
 #include <atomic>
@@ -17,7 +16,7 @@ class block_list;
 /// Control block of a lease, to which every slice of lent memory refers. It names the allowed
 /// connection, uses and time. Blocks are reused, never unmapped, so a slice can be checked long
 /// after its lease and connection have ended. \thread that of the connection's executor.
-class CORDMA_EXPORT alignas(64) lease_block {
+class alignas(64) lease_block {
  public:
   using time_point = std::chrono::steady_clock::time_point;
 
