@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The C++ blocks of the documents, as the compiler sees them.
+"""The fenced blocks of the documents, and those of C++ as the compiler sees them.
 
     blocks.py ROOT TEMPLATE OUTPUT     writes TEMPLATE with each line `//@ docs/rpc.md 3` replaced by
                                        the third C++ block of that document
@@ -9,14 +9,25 @@ import pathlib
 import re
 import sys
 
-BLOCK = re.compile(r"^```cpp\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^ *```([^\n`]*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 PLACE = re.compile(r"^//@ (\S+) (\d+)$", re.MULTILINE)
 
 
-def blocks_of(document):
-    """(line number, text) of each block."""
+def documents(root):
+    """What users read: README, docs and softverbs' README, by path relative to the root."""
+    return ["README.md", *sorted(path.relative_to(root).as_posix() for path in (root / "docs").rglob("*.md")),
+            "subprojects/softverbs/README.md"]
+
+
+def fenced(document):
+    """(line number, language, text) of each block."""
     text = document.read_text()
-    return [(text.count("\n", 0, block.start(1)) + 1, block[1]) for block in BLOCK.finditer(text)]
+    return [(text.count("\n", 0, block.start(2)) + 1, block[1], block[2]) for block in FENCED.finditer(text)]
+
+
+def blocks_of(document, wanted="cpp"):
+    """(line number, text) of each block in a language."""
+    return [(line, text) for line, language, text in fenced(document) if language == wanted]
 
 
 def filled(root, template):
@@ -35,9 +46,7 @@ def filled(root, template):
 def missing(root, templates):
     """The blocks that stand in none of them."""
     shown = {place.groups() for template in templates for place in PLACE.finditer(template.read_text())}
-    documents = ["README.md", *sorted(path.relative_to(root).as_posix()
-                                      for path in (root / "docs").rglob("*.md"))]
-    return [f"{document} {number}" for document in documents
+    return [f"{document} {number}" for document in documents(root)
             for number in range(1, len(blocks_of(root / document)) + 1)
             if (document, str(number)) not in shown]
 

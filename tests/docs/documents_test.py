@@ -1,18 +1,98 @@
 #!/usr/bin/env python3
-"""What the documents show is compiled and run: `documents_test.py ROOT README_PROGRAM TEMPLATE...`."""
+"""What the documents show is compiled and run, or checked otherwise.
 
+    documents_test.py ROOT README_PROGRAM TEMPLATES COMPILER...
+
+TEMPLATES are the files with the blocks of C++, joined by commas. COMPILER compiles C, too.
+"""
+
+import os
 import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
 import blocks  # noqa: E402
 import cases  # noqa: E402
 
+SOFTVERBS = "subprojects/softverbs"
+# The languages of blocks of which each is checked below; all others are listed.
+CHECKED = {"cpp", "c", "promql", "sh"}
+UNCHECKED = pathlib.Path(__file__).parent / "unchecked.txt"
+# A word of a shell command that begins with one of these is a path of the tree.
+TOP_FOLDERS = ("include", "lib", "tests", "tools", "docs", "examples", "bench", "subprojects")
+
+
+def listed(text):
+    """{(document, language, number): reason} of unchecked.txt."""
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return {tuple(block.split()): reason.strip() for block, _, reason in (line.partition("|") for line in lines)}
+
+
+def numbered(root):
+    """(document, language, number) of each block; the number is that of its language."""
+    for document in blocks.documents(root):
+        counts = {}
+        for _, language, _ in blocks.fenced(root / document):
+            counts[language] = counts.get(language, 0) + 1
+            yield document, language, str(counts[language])
+
+
+def texts(root, language):
+    return [text for document in blocks.documents(root)
+            for _, text in blocks.blocks_of(root / document, language)]
+
+
+def folder_of_softverbs(program):
+    """Where the libsoftverbs.so lies that a program loads."""
+    loaded = subprocess.run([program], text=True, capture_output=True, check=True,
+                            env={**os.environ, "LD_TRACE_LOADED_OBJECTS": "1"}).stdout
+    return pathlib.Path(re.search(r"libsoftverbs\.so\S* => (\S+)", loaded)[1]).resolve().parent
+
+
+def run_c(root, program, compiler, text):
+    """Compiles a program in C against softverbs and runs it; it ends with 0."""
+    library = folder_of_softverbs(program)
+    options = os.environ.get("ASAN_OPTIONS", "")  # The program leaves what it made to its end.
+    with tempfile.TemporaryDirectory() as folder:
+        source, built = pathlib.Path(folder, "shown.c"), pathlib.Path(folder, "shown")
+        source.write_text(text)
+        for command in ([*compiler, "-Wall", "-Wextra", "-Werror", "-x", "c", source, "-o", built,
+                         f"-I{root / SOFTVERBS / 'include'}", f"-L{library}", "-lsoftverbs", "-libverbs",
+                         f"-Wl,-rpath,{library}"], [built]):
+            done = subprocess.run(command, text=True, capture_output=True, check=False,
+                                  env={**os.environ, "ASAN_OPTIONS": f"{options}:detect_leaks=0"})
+            assert done.returncode == 0, f"{command[0]} ended with {done.returncode}:\n{done.stderr}"
+
+
+def unknown_metrics(text, source):
+    """Names of metrics that the source does not write."""
+    return [name for name in re.findall(r"\bcordma_(\w+)", text) if f'"{name}"' not in source]
+
+
+def unknown_words(root, text):
+    """Paths, options of the build and options of cordma-perf that there are not."""
+    options = (root / "tools/perf/options.cpp").read_text()
+    of_build = (root / "meson_options.txt").read_text()
+    perf = "cordma-perf" in text
+    for word in re.findall(r"[^\s\[\]]+", re.sub(r"#[^\n]*", "", text)):
+        known = True
+        if word.split("/")[0] in TOP_FOLDERS:
+            known = (root / word).exists()
+        elif match := re.match(r"-D(\w+)=", word):
+            known = f"'{match[1]}'" in of_build
+        elif perf and word.startswith("--"):
+            known = f'"{word}"' in options
+        if not known:
+            yield word
+
 
 def main():
-    root, program, *templates = (pathlib.Path(path) for path in sys.argv[1:])
+    root, program = (pathlib.Path(path) for path in sys.argv[1:3])
+    templates = [pathlib.Path(path) for path in sys.argv[3].split(",")]
+    compiler = sys.argv[4:]
     all_cases = cases.Cases("documents")
     with all_cases.case("every block of C++ in the documents stands in a test"):
         assert not blocks.missing(root, templates), blocks.missing(root, templates)
@@ -21,6 +101,26 @@ def main():
         done = subprocess.run([program], text=True, capture_output=True, check=False)
         assert done.returncode == 0, f"{program} ended with {done.returncode}:\n{done.stderr}"
         assert sorted(done.stdout.splitlines()) == sorted(re.findall("`([^`]*)`", sentence)), done.stdout
+    with all_cases.case("every block is checked, or listed with the reason"):
+        reasons = listed(UNCHECKED.read_text())
+        shown = [block for block in numbered(root) if block[1] not in CHECKED]
+        assert set(shown) == set(reasons), set(shown) ^ set(reasons)
+        assert all(reasons.values()), reasons
+    with all_cases.case("every program in C compiles, and runs on soft0"):
+        programs = texts(root, "c")
+        assert programs, "none is shown"
+        for text in programs:
+            run_c(root, program, compiler, text)
+    with all_cases.case("the queries name metrics that cordma writes"):
+        source = (root / "lib/runtime/metrics.cpp").read_text()
+        assert unknown_metrics("rate(cordma_no_such_total[1m])", source) == ["no_such_total"]
+        for text in texts(root, "promql"):
+            assert not unknown_metrics(text, source), unknown_metrics(text, source)
+    with all_cases.case("commands of the shell name files and options that there are"):
+        bad = "lib/none --x\ncordma-perf [--none N] --op -Dnone=1 build/x # lib/nor"
+        assert list(unknown_words(root, bad)) == ["lib/none", "--x", "--none", "-Dnone=1"]
+        for text in texts(root, "sh"):
+            assert not list(unknown_words(root, text)), list(unknown_words(root, text))
     return all_cases.status()
 
 

@@ -3,10 +3,13 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
+TESTS = pathlib.Path(__file__).parent.parent
+sys.path[:0] = [str(TESTS / "support"), str(TESTS / "docs")]
+import blocks  # noqa: E402
 import cases  # noqa: E402
 import link_order  # noqa: E402
 
@@ -35,6 +38,12 @@ def run(*command, status=0, **environment):
     return done.stdout
 
 
+def without_numbers(text):
+    """The lines of two processes, in any order, without the rows of a histogram."""
+    lines = [line for line in text.splitlines() if not re.match(r" +[\d.]+ us ", line)]
+    return sorted(re.sub(r"0x[0-9a-f]+|\d+(\.\d+)?", "N", line) for line in lines)
+
+
 def check_examples(all_cases, cordma, build):
     examples = build / "examples"
     with all_cases.case("in the examples softverbs comes before libibverbs"):
@@ -57,6 +66,9 @@ def check_examples(all_cases, cordma, build):
     with all_cases.case("both processes of the demo use soft0"):
         said = run(cordma / "examples" / "demo", build, *DEVICE)
         assert said.count("] device soft0, ") == 2, said
+    with all_cases.case("README shows what the demo prints"):
+        (_, shown), *_ = blocks.blocks_of(cordma / "README.md", "text")
+        assert without_numbers(shown) == without_numbers(said), said
     if not DEVICE:
         with all_cases.case("SOFTVERBS=off leaves no device"):
             said = run(examples / "04_send_recv", status=1, SOFTVERBS="off")
