@@ -9,6 +9,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
 import cases  # noqa: E402
 
 STEPS_MAX = 12
+PERFORMANCE_LINES_MAX = 150
 NUMBERED = re.compile(r"^(\d+)\. (.*(?:\n +\S.*)*)", re.MULTILINE)
 NAMED = re.compile(r"`(\w+)::(\w+)`")
 COMMENT = re.compile(r"//[^\n]*")
@@ -66,6 +67,9 @@ def main():
             named = NAMED.findall(text)
             assert len(named) == 1 and text.startswith("`{}::{}`".format(*named[0])), (number, named)
             assert is_defined(sources, *named[0]), f"step {number}: no {'::'.join(named[0])}"
+    with run.case("the document of performance is short"):
+        lines = len((root / "docs/performance.md").read_text().splitlines())
+        assert lines <= PERFORMANCE_LINES_MAX, f"{lines} lines, above {PERFORMANCE_LINES_MAX}: shorten it"
     return run.status()
 
 
