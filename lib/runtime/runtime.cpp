@@ -2,13 +2,13 @@
 
 #include "agent/lending.hpp"
 #include "base/fork.hpp"
+#include "base/published_list.hpp"
 #include "connection/ways_in.hpp"
 #include "environment.hpp"
 #include "queue/completion_queue_driver.hpp"
 #include "verbs/port_counters.hpp"
 
 #include <cordma/detail/base/assert.hpp>
-#include <cordma/detail/base/published_list.hpp>
 #include <cordma/detail/connection/connection_resources.hpp>
 #include <cordma/detail/runtime/async_events.hpp>
 

@@ -1,4 +1,4 @@
-#include <cordma/detail/base/published_list.hpp>
+#include "base/published_list.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -10,7 +10,7 @@ using namespace cordma;
 
 namespace {
 
-std::vector<int> items(const published_list<int>& list) {
+std::vector<int> items(const detail::published_list<int>& list) {
   std::vector<int> all;
   list.for_each([&](int item) { all.push_back(item); });
   return all;
@@ -19,7 +19,7 @@ std::vector<int> items(const published_list<int>& list) {
 }  // namespace
 
 TEST_CASE("what is published is seen, the newest first", "[base]") {
-  published_list<int> list;
+  detail::published_list<int> list;
   CHECK(items(list).empty());
   const std::array<int, 3> numbers{1, 2, 3};
   for (const int& n : numbers) list.add(n);
@@ -29,7 +29,7 @@ TEST_CASE("what is published is seen, the newest first", "[base]") {
 TEST_CASE("a list is read while it grows", "[base]") {
   constexpr std::size_t all = 1000;
   std::vector<int> numbers(all);
-  published_list<int> list;
+  detail::published_list<int> list;
   std::thread adder{[&] {
     for (std::size_t n = 0; n < all; ++n) {
       numbers[n] = int(n);

@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 
 TEST_CASE("a mailbox asks for a wake-up once for each sleep, and not while its owner is awake",
           "[io]") {
-  mailbox box;
+  detail::mailbox box;
   int ran = 0;
   CHECK_FALSE(box.leave([&] { ++ran; }));
   CHECK_FALSE(box.fall_asleep());

@@ -123,7 +123,7 @@ class CORDMA_EXPORT executor : public scheduler {
   void set_alarm() noexcept;
 
   // Other threads write this member.
-  mailbox mailbox_;
+  detail::mailbox mailbox_;
   // The executor's thread writes the following members.
   // The clock is not the kernel's: the alarm is no reliable sign that a timer is due.
   const bool own_clock_;

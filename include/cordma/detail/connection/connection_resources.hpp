@@ -10,14 +10,14 @@ class lending;
 class mr_allocator;
 class shared_receives;
 
-namespace detail {
-class ways_in;
-}
-
 namespace verbs {
 class context;
 class protection_domain;
 }  // namespace verbs
+
+namespace detail {
+
+class ways_in;
 
 /// Finds a completion queue for a queue pair.
 class driver_supplier {
@@ -30,13 +30,15 @@ class driver_supplier {
   ~driver_supplier() = default;
 };
 
+}  // namespace detail
+
 /// Parts that connections are made from; `runtime` owns them. All parts outlive the connections and
 /// their closing, which `executor::closer` runs.
 struct connection_resources {
   cordma::executor& executor;
   verbs::context& ctx;
   verbs::protection_domain& pd;
-  driver_supplier& drivers;
+  detail::driver_supplier& drivers;
   cordma::lending& lending;
   mr_allocator& memory;  ///< Memory that agents lend and use.
   detail::ways_in& ways;

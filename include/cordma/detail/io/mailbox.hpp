@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace cordma {
+namespace cordma::detail {
 
 /// Calls that other threads post to one thread. They form a lock-free stack that its owner takes in
 /// one exchange and reverses, so that calls run in the order of posting.
@@ -99,4 +99,4 @@ class mailbox {
   step_atomic<call*> newest_{nullptr};
 };
 
-}  // namespace cordma
+}  // namespace cordma::detail

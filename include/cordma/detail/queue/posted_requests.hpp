@@ -13,8 +13,10 @@
 
 namespace cordma {
 
+namespace detail {
 template <class... Requests>
 class dropped_requests;
+}
 
 /// Keeps the requests of the send operation `Operation`, and the storage for their values.
 template <class Operation, class... Requests>
@@ -73,7 +75,7 @@ class posted_requests : public Operation {
   [[gnu::noinline]] void leave_or_go_on() noexcept {
     if (!this->is_queued_handle()) return this->leave();
     try {
-      static_cast<void>(new dropped_requests<Requests...>{std::move(*this)});
+      static_cast<void>(new detail::dropped_requests<Requests...>{std::move(*this)});
     } catch (const std::bad_alloc&) {
       this->leave();
     }
@@ -82,6 +84,8 @@ class posted_requests : public Operation {
   std::tuple<Requests...> requests_;
   [[no_unique_address]] std::array<std::uint64_t, has_atomic ? count : 0> values_before_;
 };
+
+namespace detail {
 
 /// Detached requests. The queue deletes the object once it has posted them.
 template <class... Requests>
@@ -94,6 +98,8 @@ class dropped_requests final : public posted_requests<send_operation, Requests..
     this->give_to_queue();
   }
 };
+
+}  // namespace detail
 
 /// One request that calls a function when it ends, mostly in the middle of a reap. The function may
 /// destroy the object and post other requests, and must resume no coroutine.

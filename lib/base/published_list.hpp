@@ -3,7 +3,7 @@
 #include <atomic>
 #include <memory>
 
-namespace cordma {
+namespace cordma::detail {
 
 /// A list that only grows, for any thread to traverse. Items must live as long as any thread
 /// traverses the list. \thread `add` one at a time; `for_each` any, and all at once. \cost one
@@ -40,4 +40,4 @@ class published_list {
   std::atomic<const node*> newest_{nullptr};
 };
 
-}  // namespace cordma
+}  // namespace cordma::detail
