@@ -228,6 +228,33 @@ TEST_CASE("the heartbeat finds a peer whose host is gone, on each way and with e
   }
 }
 
+TEST_CASE("by rdma_cm with a key or a certificate, only a goodbye within TLS is a close",
+          "[scenario][device][rdma_cm][C2]") {
+  constexpr std::array goodbye{std::byte{'.'}};
+  const auto proof = GENERATE(authentication::psk, authentication::certificate);
+  ways w;
+  ends made = w.connect({way::rdma_cm, proof}, patient());
+  byte_channel& in_the_clear = *made.client.agent()->bytes;
+  SECTION("a goodbye in the clear") { CHECK(in_the_clear.try_write(goodbye) == 1); }
+  SECTION("a goodbye in the clear, and DISCONNECTED") {
+    CHECK(in_the_clear.try_write(goodbye) == 1);
+    made.client = {};
+  }
+  SECTION("DISCONNECTED alone") { made.client = {}; }
+  CHECK(noticed(w.rt, made.server) == "hang_up");
+}
+
+TEST_CASE("by rdma_cm without a proof, a goodbye in the clear is a close",
+          "[scenario][device][rdma_cm][C2]") {
+  constexpr std::array goodbye{std::byte{'.'}};
+  ways w;
+  ends made = w.connect({way::rdma_cm, authentication::none}, patient());
+  CHECK(made.client.agent()->bytes->try_write(goodbye) == 1);
+  made.client = {};
+  static_cast<void>(w.rt.run(as_result(made.server.next_message())));
+  CHECK(made.server.was_closed_by_peer());
+}
+
 TEST_CASE(
     "a plain peer that is gone is noticed by rdma_cm, or by the heartbeat if it grants writes",
     "[scenario][device][rdma_cm]") {
