@@ -318,6 +318,22 @@ TEST_CASE("a Unix socket that the program accepted by itself tells nothing of it
   CHECK(server.peer_identity().kind == authentication::none);
 }
 
+TEST_CASE("who accepts a stream of its own may refuse with a reason", "[connection][device][N2]") {
+  runtime rt{test::on_test_device()};
+  std::array<int, 2> fds{};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) == 0);
+  const auto admit = [](connection_request& request) { request.refuse("that shard is elsewhere"); };
+  const auto [client, server] = rt.run(when_all(as_result(rt.connect(unique_fd{fds[0]})),
+                                                as_result(rt.accept(unique_fd{fds[1]}, admit))));
+  REQUIRE(client.has_failure());
+  REQUIRE(server.has_failure());
+  CHECK(client.failure().code == make_error_code(errc::refused));
+  CHECK(server.failure().code == make_error_code(errc::refused));
+  CHECK_THAT(client.failure().to_string(),
+             Catch::EndsWith("the peer says: that shard is elsewhere"));
+  CHECK_THAT(server.failure().to_string(), Catch::EndsWith("that shard is elsewhere"));
+}
+
 TEST_CASE("a peer that names another host's GID is refused, unless that is allowed",
           "[connection][device][N2]") {
   test::connected_pair p;

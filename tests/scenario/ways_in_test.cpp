@@ -352,3 +352,68 @@ TEST_CASE("a group takes keys and certificates, by sockets and by rdma_cm",
     CHECK(names == std::vector{both[0], both[1], both[0], both[1]});
   }
 }
+
+TEST_CASE("the agents' queue pair grants a peer no access, by no way",
+          "[scenario][device][rdma_cm]") {
+  const auto granted = [](callback_queue_pair& pair) {
+    ibv_qp_attr now{};
+    ibv_qp_init_attr made{};
+    REQUIRE(::ibv_query_qp(pair.verbs().native_handle(), &now, IBV_QP_ACCESS_FLAGS, &made) == 0);
+    return now.qp_access_flags;
+  };
+  ways w;
+  for (const cell& c : table()) {
+    CAPTURE(c);
+    ends made = w.connect(c);
+    for (connection* side : {&made.client, &made.server}) {
+      CHECK(granted(side->agent()->control()) == 0);
+      CHECK((granted(side->qp()) & IBV_ACCESS_REMOTE_READ) != 0);
+    }
+  }
+}
+
+TEST_CASE("a listener that strangers reach says that it is insecure, whatever it listens by",
+          "[scenario][device][rdma_cm]") {
+  ways w;
+  const bool is_plain = GENERATE(false, true);
+  const auto where = GENERATE("0.0.0.0:0", "[::]:0", "rdma_cm:0.0.0.0:0");
+  if (is_plain && std::string_view{where}.front() != 'r') return;
+  CAPTURE(where, is_plain);
+  const auto says =
+      Catch::Contains("set connection_options::credentials, or insecure to take everybody");
+  runtime_group group{test::group_of(1)};
+  serve_options options;
+  options.connections.plain = is_plain;
+  const auto handler = [](runtime&, unsigned, connection) -> task<> { co_return; };
+  CHECK_THROWS_WITH(w.rt.listen({where}, {}, {.plain = is_plain}), says);
+  CHECK_THROWS_WITH(group.serve({where}, handler, options), says);
+  options.connections.insecure = true;
+  CHECK_NOTHROW(w.rt.listen({where}, {}, {.insecure = true, .plain = is_plain}));
+  CHECK_NOTHROW(group.serve({where}, handler, options));
+}
+
+TEST_CASE("an acceptor refuses a plain client with a reason", "[scenario][device][rdma_cm][N2]") {
+  ways w;
+  std::array<std::byte, 64> said{};
+  const auto admit = [&](connection_request& request) {
+    said = request.private_data;
+    CHECK(request.peer_identity.kind == authentication::none);
+    if (request.private_data[0] == std::byte{1}) request.refuse("that shard is elsewhere");
+    request.reply[0] = std::byte{9};
+  };
+  connection_options options;
+  options.plain = true;
+  options.insecure = true;
+  listener door = w.rt.listen(w.r.here(), {.admit = admit}, options);
+  options.private_data[0] = std::byte{1};
+  options.private_data[55] = std::byte{2};
+  const failure why = w.r.failure_of(w.rt.connect(door.local_endpoint(), options));
+  CHECK(why.code == make_error_code(errc::refused));
+  CHECK_THAT(why.to_string(), Catch::EndsWith("the peer says: that shard is elsewhere"));
+  CHECK(said == options.private_data);
+  options.private_data[0] = {};
+  auto [client, server] =
+      w.rt.run(when_all(w.rt.connect(door.local_endpoint(), options), door.accept()));
+  CHECK(client.peer_private_data()[0] == std::byte{9});
+  test::check_that_messages_pass(w.rt, client, server);
+}
