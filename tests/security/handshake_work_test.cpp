@@ -33,7 +33,7 @@ struct work {
 
 work of_listeners;
 work of_clients;
-work* now = &of_clients;  // Who takes the present step.
+work* now = &of_clients;  // The side that takes the present step.
 
 template <class Function>
 Function* openssls(const char* name) {
