@@ -14,11 +14,11 @@ namespace cordma {
 /// How the sides of a connection know each other. The numbers go on the wire: 0 to 2 are modes, of
 /// which both sides must have the same.
 enum class authentication : std::uint8_t {
-  none = 0,              ///< Not at all.
-  psk = 1,               ///< By a pre-shared key, with TLS 1.3.
-  certificate = 2,       ///< By certificates of both sides, with TLS 1.3.
-  /// By what the kernel says of who connected to a Unix socket's path or name, or listens there. No
-  /// mode. A descriptor that the program hands in gives `none`: the kernel names who made it.
+  none = 0,         ///< Not at all.
+  psk = 1,          ///< By a pre-shared key, with TLS 1.3.
+  certificate = 2,  ///< By certificates of both sides, with TLS 1.3.
+  /// The kernel tells who connected to a Unix socket's path or name, or listens there. No mode. A
+  /// descriptor that the program hands in gives `none`: the kernel names who made it.
   unix_credentials = 3,
 };
 
