@@ -114,11 +114,12 @@ struct kit {
     add("tcp", [&] { return listening("tcp", {}); });
     add("unix", [&] { return listening("unix", "unix:" + (files.path / "socket").string()); });
     add("rdma_cm", [&] { return listening("rdma_cm", by_cm(), {.insecure = true}); });
+    // One queue pair and no handshake of ours: what cmtime measures.
+    add("plain", [&] { return listening("plain", by_cm(), {.insecure = true, .plain = true}); });
     add("raw", [&] { return std::make_unique<by_texts>(rt); });
-    add("psk", [&] {
-      key = cordma::credentials::psk({"bench", std::vector<std::byte>(32, std::byte{7})});
-      return listening("psk", {}, {.credentials = &*key});
-    });
+    add("psk", [&] { return listening("psk", {}, {.credentials = &shared_key()}); });
+    add("rdma_cm+psk",
+        [&] { return listening("rdma_cm+psk", by_cm(), {.credentials = &shared_key()}); });
     add("certificate", [&] {
       certificate = self_signed(files.path);
       return listening("certificate", {}, {.credentials = &*certificate});
@@ -134,6 +135,11 @@ struct kit {
   std::unique_ptr<way> listening(const char* name, const cordma::endpoint& at,
                                  const cordma::connection_changes& changes = {}) {
     return std::make_unique<by_listener>(rt, name, at, changes);
+  }
+  /// \errors errc::not_supported: cordma was built without OpenSSL.
+  const cordma::credentials& shared_key() {
+    if (!key) key = cordma::credentials::psk({"bench", std::vector(32, std::byte{7})});
+    return *key;
   }
   cordma::endpoint by_cm() { return "rdma_cm:" + bench::cm_address(rt.context()) + ":0"; }
 

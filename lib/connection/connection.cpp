@@ -40,7 +40,8 @@ task<connection> connect_to(connection_resources resources, endpoint server,
   static_cast<void>(detail::checked_port(resources.ctx, options));
   if (server.way == endpoint::bootstrap::rdma_cm)
     co_return co_await detail::connect_by_cm(resources, server, options);
-  detail::link way{co_await connect_stream(resources.executor, server), server.host};
+  detail::link way{co_await connect_stream(resources.executor, server), server.host,
+                   detail::socket_origin::own};
   co_return co_await detail::shake_hands_as_client(resources, options, way);
 }
 

@@ -25,10 +25,10 @@ identity unix_identity(const stream_socket& socket) {
 
 }  // namespace
 
-link::link(stream_socket socket, std::string host)
+link::link(stream_socket socket, std::string host, socket_origin origin)
     : local{socket.local_address()},
       peer{socket.peer_address()},
-      peer_identity{unix_identity(socket)},
+      peer_identity{origin == socket_origin::own ? unix_identity(socket) : identity{}},
       channel_{std::make_unique<stream_channel>(std::move(socket))},
       host_{std::move(host)} {}
 

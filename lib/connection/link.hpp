@@ -16,12 +16,20 @@ enum class tls_role : unsigned char;
 
 namespace cordma::detail {
 
+/// Tells who made a socket. The kernel names who connected, or listens, at the other end. Of a
+/// socketpair the kernel names its maker, whoever has the other end.
+enum class socket_origin : unsigned char {
+  own,        ///< This library connected or accepted it: the kernel's word names the peer.
+  handed_in,  ///< The program did: nothing is known of the peer.
+};
+
 /// The way to a peer, as a handshake finds it.
 class link {
  public:
   /// `host`: the name that a server's certificate must have; empty on the accepting side.
   /// \errors std::bad_alloc; those of getsockname(2) and getpeername(2): the peer has gone.
-  explicit link(stream_socket socket, std::string host = {});
+  explicit link(stream_socket socket, std::string host = {},
+                socket_origin origin = socket_origin::handed_in);
   link(socket_address own, socket_address other, std::unique_ptr<byte_channel> over,
        std::string host = {})
       : local{own}, peer{other}, channel_{std::move(over)}, host_{std::move(host)} {}

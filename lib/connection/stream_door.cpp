@@ -20,7 +20,8 @@ class socket_arrival final : public arrival {
   }
   void move_to(const connection_resources&) override {}  // No executor watches the socket yet.
   task<connection> shake_hands(const handshake_terms& terms) override {
-    way_.emplace(stream_socket{terms.resources.executor, std::move(socket_)});
+    way_.emplace(stream_socket{terms.resources.executor, std::move(socket_)}, std::string{},
+                 socket_origin::own);
     co_return co_await shake_hands_as_server(terms.resources, terms.options, *way_, terms.admit);
   }
   task<> refuse(failure why) override {

@@ -168,3 +168,24 @@ TEST_CASE("a close that was stopped after its goodbye may be followed by another
     CHECK_FALSE(p.server.is_open());
   }
 }
+
+TEST_CASE("with a key, only a goodbye within TLS is a close: all other ends are deaths",
+          "[connection][device][C2]") {
+  const credentials key = credentials::psk({"db-1", std::vector(32, std::byte{7})});
+  waiting_pair p{&key};
+  const int fd = test::socket_of(p.server);
+  const sockaddr nowhere{.sa_family = AF_UNSPEC, .sa_data = {}};
+  SECTION("a goodbye in the clear") { p.say("."); }
+  SECTION("a goodbye in the clear, and the end of the stream") {
+    p.say(".");
+    REQUIRE(::shutdown(fd, SHUT_WR) == 0);
+  }
+  SECTION("the stream's end without TLS's") { REQUIRE(::shutdown(fd, SHUT_WR) == 0); }
+  SECTION("a reset") { REQUIRE(::connect(fd, &nowhere, sizeof nowhere) == 0); }
+  SECTION("TLS's end without a goodbye") { p.server = {}; }
+  const auto outcome = p.both.rt.run(as_result(p.sent));
+  REQUIRE(outcome.has_failure());
+  CHECK(outcome.failure().code == make_error_code(errc::disconnected));
+  CHECK(p.client.why_lost()->call == std::string{"hang_up"});
+  CHECK_FALSE(p.client.was_closed_by_peer());
+}

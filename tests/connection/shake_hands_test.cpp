@@ -2,9 +2,11 @@
 
 #include "support/connected_pair.hpp"
 #include "support/leaks.hpp"
+#include "support/peer_process.hpp"
 #include "support/raw_peer.hpp"
 #include "support/some_hello.hpp"
 #include "support/temporary_folder.hpp"
+#include "support/until.hpp"
 
 #include <cordma/coro/when_all.hpp>
 #include <cordma/security/credentials.hpp>
@@ -12,11 +14,14 @@
 #include <catch2/catch.hpp>
 
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -202,15 +207,131 @@ TEST_CASE("credentials need an agent, which binds the queue pairs to them",
                     Catch::Contains("credentials without an agent"));
 }
 
-TEST_CASE("the process at the other end of a Unix socket is known", "[connection][device]") {
+namespace {
+
+task<std::string> until_rejected(listener& door) {
+  co_await test::until(door.executor(), [&] { return door.last_rejection().has_value(); });
+  co_return door.last_rejection()->to_string();
+}
+
+}  // namespace
+
+TEST_CASE("the process at the other end of a Unix socket's path is known", "[connection][device]") {
+  const test::temporary_folder folder;
+  const endpoint here{"unix:" + (folder.path / "here").string()};
+  const endpoint there{"unix:" + (folder.path / "there").string()};
+  test::peer_process peer{
+      [&](runtime& rt, std::uint16_t, const test::peer_process::port_teller& tell) -> task<> {
+        listener door = rt.listen(there);
+        tell(0);
+        connection from_here = co_await door.accept();
+        connection to_here = co_await rt.connect(here);
+        static_cast<void>(co_await as_result(to_here.next_message()));
+      }};
+  runtime rt{test::on_test_device()};
+  identity admitted;
+  listener door = rt.listen(
+      here, {.admit = [&](connection_request& request) { admitted = request.peer_identity; }});
+  peer.start(0);
+  peer.told_port();
+  connection client = rt.run(rt.connect(there));
+  connection server = rt.run(door.accept());
+  for (const identity* who :
+       {&client.peer_identity(), &server.peer_identity(), &std::as_const(admitted)}) {
+    CHECK(who->kind == authentication::unix_credentials);
+    CHECK(who->name == "uid " + std::to_string(::geteuid()));
+    CHECK(who->uid == ::geteuid());
+    CHECK(who->pid == std::uint32_t(peer.pid()));
+    CHECK(who->pid != std::uint32_t(::getpid()));
+  }
+}
+
+TEST_CASE("the user at the other end of a Unix socket's path is known", "[connection][device]") {
+  const test::temporary_folder folder;
+  const std::string path = (folder.path / "socket").string();
+  // Root may become somebody else; the kernel has a user for each thread.
+  const uid_t nobody = ::geteuid() == 0 ? 65534 : ::geteuid();
+  identity admitted;
+  const auto admit = [&](connection_request& request) {
+    admitted = request.peer_identity;
+    request.refuse("seen");
+  };
+  runtime rt{test::on_test_device()};
+  listener door = rt.listen({"unix:" + path}, {.admit = admit});
+  std::filesystem::permissions(folder.path, std::filesystem::perms::all);
+  std::filesystem::permissions(path, std::filesystem::perms::all);
+  std::thread client{[&] {
+    const handshake::start start{.nonce = handshake::random_nonce()};
+    handshake::hello hello = test::some_hello(2);
+    hello.nonce = start.nonce;
+    const auto first = handshake::encode(start);
+    const auto second = handshake::encode(hello);
+    const socket_address where = socket_address::unix_path(path);
+    const unique_fd fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    static_cast<void>(::syscall(SYS_setresuid, -1, nobody, -1));
+    if (::connect(fd.get(), where.data(), where.size_bytes()) != 0) return;
+    static_cast<void>(::send(fd.get(), first.data(), first.size(), MSG_NOSIGNAL));
+    static_cast<void>(::send(fd.get(), second.data(), second.size(), MSG_NOSIGNAL));
+    std::array<std::byte, 512> told{};
+    while (::recv(fd.get(), told.data(), told.size(), 0) > 0) {
+    }
+  }};
+  CHECK_THAT(rt.run(until_rejected(door)), Catch::Contains("seen"));
+  client.join();
+  CHECK(admitted.kind == authentication::unix_credentials);
+  CHECK(admitted.uid == nobody);
+  CHECK(admitted.pid == std::uint32_t(::getpid()));
+}
+
+TEST_CASE("a socketpair tells nothing of who has its other end: it names who made it",
+          "[connection][device]") {
   runtime rt{test::on_test_device()};
   std::array<int, 2> fds{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) == 0);
+  identity admitted{authentication::psk, "nobody has asked"};
+  const auto admit = [&](connection_request& request) { admitted = request.peer_identity; };
   auto [client, server] =
-      rt.run(when_all(rt.connect(unique_fd{fds[0]}), rt.accept(unique_fd{fds[1]})));
-  CHECK(server.peer_identity().kind == authentication::unix_credentials);
-  CHECK(server.peer_identity().uid == ::getuid());
-  CHECK(server.peer_identity().pid == std::uint32_t(::getpid()));
+      rt.run(when_all(rt.connect(unique_fd{fds[0]}), rt.accept(unique_fd{fds[1]}, admit)));
+  for (const identity* who :
+       {&client.peer_identity(), &server.peer_identity(), &std::as_const(admitted)}) {
+    CHECK(who->kind == authentication::none);
+    CHECK(who->name.empty());
+    CHECK(who->uid == 0);
+    CHECK(who->pid == 0);
+  }
+}
+
+TEST_CASE("a Unix socket that the program accepted by itself tells nothing of its peer",
+          "[connection][device]") {
+  const test::temporary_folder folder;
+  const socket_address where = socket_address::unix_path((folder.path / "own").string());
+  const unique_fd waiting{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  unique_fd dialled{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  REQUIRE(::bind(waiting.get(), where.data(), where.size_bytes()) == 0);
+  REQUIRE(::listen(waiting.get(), 1) == 0);
+  REQUIRE(::connect(dialled.get(), where.data(), where.size_bytes()) == 0);
+  runtime rt{test::on_test_device()};
+  auto [client, server] = rt.run(
+      when_all(rt.connect(std::move(dialled)),
+               rt.accept(unique_fd{::accept4(waiting.get(), nullptr, nullptr, SOCK_CLOEXEC)})));
+  CHECK(client.peer_identity().kind == authentication::none);
+  CHECK(server.peer_identity().kind == authentication::none);
+}
+
+TEST_CASE("who accepts a stream of its own may refuse with a reason", "[connection][device][N2]") {
+  runtime rt{test::on_test_device()};
+  std::array<int, 2> fds{};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) == 0);
+  const auto admit = [](connection_request& request) { request.refuse("that shard is elsewhere"); };
+  const auto [client, server] = rt.run(when_all(as_result(rt.connect(unique_fd{fds[0]})),
+                                                as_result(rt.accept(unique_fd{fds[1]}, admit))));
+  REQUIRE(client.has_failure());
+  REQUIRE(server.has_failure());
+  CHECK(client.failure().code == make_error_code(errc::refused));
+  CHECK(server.failure().code == make_error_code(errc::refused));
+  CHECK_THAT(client.failure().to_string(),
+             Catch::EndsWith("the peer says: that shard is elsewhere"));
+  CHECK_THAT(server.failure().to_string(), Catch::EndsWith("that shard is elsewhere"));
 }
 
 TEST_CASE("a peer that names another host's GID is refused, unless that is allowed",

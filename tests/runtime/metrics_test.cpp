@@ -14,6 +14,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace cordma;
@@ -226,6 +227,17 @@ TEST_CASE("metrics are text that Prometheus can read", "[runtime][device]") {
   CHECK(read[sample_of(p.rt, "memory_registrations_total")] >= 1);
   CHECK(read[sample_of(p.rt, "executor_iterations_total")] > 0);
   CHECK(read.size() >= 6 * detail::request_kinds + 21);
+}
+
+TEST_CASE("the metrics name what the executor waits with", "[runtime][device]") {
+  for (const auto& [backend, name] :
+       {std::pair{io_backend::epoll, "epoll"}, std::pair{io_backend::io_uring, "io_uring"}}) {
+    runtime_options options;
+    options.executor.backend = backend;
+    const runtime rt{test::on_test_device(std::move(options))};
+    const scrape read{to_prometheus(rt.metrics())};
+    CHECK(read[sample_of(rt, "executor_info", ",backend=\"" + std::string{name} + '"')] == 1);
+  }
 }
 
 TEST_CASE("the runtimes of a group are told apart by a label", "[runtime][device]") {

@@ -30,6 +30,7 @@ class wire_end final : public byte_channel {
     if (n == 0 && !has_ended) return std::nullopt;
     std::copy_n(inbox.begin() + std::ptrdiff_t(read), n, into.begin());
     read += n;
+    ++reads;
     if (other->was_full) other->tell_change();
     return n;
   }
@@ -58,6 +59,7 @@ class wire_end final : public byte_channel {
   wire_end* other = nullptr;
   std::vector<std::byte> inbox;  // Bytes that came; `read` of them were read.
   std::size_t read = 0;
+  std::size_t reads = 0;            // Times that something was read.
   std::size_t read_max = SIZE_MAX;  // At once.
   std::size_t room = SIZE_MAX;      // For what the other end has not read.
   bool was_full = false;

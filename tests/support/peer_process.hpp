@@ -41,6 +41,7 @@ class peer_process {
     REQUIRE(::read(from_child_[0], &port, sizeof port) == sizeof port);
     return port;
   }
+  [[nodiscard]] pid_t pid() const noexcept { return pid_; }
   void kill() noexcept {
     if (pid_ <= 0) return;
     ::kill(pid_, SIGKILL);

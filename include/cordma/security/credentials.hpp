@@ -14,10 +14,12 @@ namespace cordma {
 /// How the sides of a connection know each other. The numbers go on the wire: 0 to 2 are modes, of
 /// which both sides must have the same.
 enum class authentication : std::uint8_t {
-  none = 0,              ///< Not at all.
-  psk = 1,               ///< By a pre-shared key, with TLS 1.3.
-  certificate = 2,       ///< By certificates of both sides, with TLS 1.3.
-  unix_credentials = 3,  ///< By what the kernel says of a Unix socket's peer. No mode.
+  none = 0,         ///< Not at all.
+  psk = 1,          ///< By a pre-shared key, with TLS 1.3.
+  certificate = 2,  ///< By certificates of both sides, with TLS 1.3.
+  /// The kernel tells who connected to a Unix socket's path or name, or listens there. No mode. A
+  /// descriptor that the program hands in gives `none`: the kernel names who made it.
+  unix_credentials = 3,
 };
 
 /// Tells who is at the other end of a connection.
@@ -29,7 +31,8 @@ struct identity {
   /// The id of the peer's key. Of a certificate: the name that was asked for, else its first
   /// subject alternative name (DNS, URI, e-mail, IP), else its common name. Printable.
   std::string name{};
-  std::uint32_t pid = 0;  ///< Of a Unix socket's peer, as the next two.
+  /// Of the process that called connect(2) or listen(2) (SO_PEERCRED, unix(7)), as the next two.
+  std::uint32_t pid = 0;
   std::uint32_t uid = 0;
   std::uint32_t gid = 0;
 };
