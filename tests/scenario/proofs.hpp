@@ -14,7 +14,7 @@ inline credentials key_named(const std::string& id, unsigned char fill = 7) {
   return credentials::psk({id, std::vector(32, std::byte{fill})});
 }
 
-/// What two sides prove themselves by: nothing, a key that both have, or a certificate each.
+/// Proofs of two sides: none, a key that both have, or a certificate each.
 class proofs {
  public:
   /// `where`: an address that the server's certificate has, too.

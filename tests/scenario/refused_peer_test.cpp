@@ -1,4 +1,4 @@
-// What a peer is told whose certificate does not fit: one text, from a whole handshake.
+// A peer whose certificate does not fit is told one text, in a whole handshake.
 #include "scenario/proofs.hpp"
 #include "security/raw_peer.hpp"
 #include "support/connected_pair.hpp"
@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* told_to_all = "the peer says: your key or certificate does not fit";
 
-/// Says the start of a handshake and begins TLS, as a client with nothing but OpenSSL. Gives what
+/// Sends the start of a handshake and begins TLS, as a client with nothing but OpenSSL. Gives what
 /// the listener says in the clear.
 std::string heard_in_the_clear(const socket_address& where, authentication mode, SSL_CTX* context) {
   const unique_fd fd{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};

@@ -1,4 +1,4 @@
-// What a client that is not known yet can make a listener do: counted, for each kind of it.
+// The work that an unknown client can cause a listener is counted, for each kind of client.
 #include "security/certificates.hpp"
 #include "security/raw_peer.hpp"
 #include "security/values.hpp"
@@ -17,9 +17,9 @@ namespace {
 
 /// The dear steps of handshakes.
 struct work {
-  unsigned agreements = 0;     // Of this side's key with the peer's.
+  unsigned agreements = 0;     // Key agreements with the peer.
   unsigned signatures = 0;     // Made by this side.
-  unsigned verifications = 0;  // Of signatures, those of certificates included.
+  unsigned verifications = 0;  // Checks of signatures, those of certificates included.
   unsigned chains = 0;         // Verified, or made of this side's certificates.
   unsigned steps = 0;          // Times that OpenSSL went on.
 
@@ -78,7 +78,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-/// What a listener did until it took or refused a client.
+/// The work of a listener until it took or refused a client.
 struct handled {
   work done;
   std::size_t bytes;
