@@ -54,6 +54,7 @@ member member_of(const node_address& who) noexcept {
 /// What the process may believe about one group.
 struct belief {
   bool is_watched = false;
+  time used{};
   std::vector<std::uint16_t> named;  ///< slots on this host
   std::map<member, time> heard;      ///< on other hosts, since the group is watched
   std::map<member, time> suspended;  ///< until then
@@ -124,16 +125,20 @@ class stage {
     must(view_.watched_since(group(n)) != time{}, "a group that is watched is not");
     must(is_new != groups_[n].is_watched, "a group is new twice, or old at once");
     groups_[n].is_watched = true;
+    groups_[n].used = now_;
     // Groups that were not used for a while made room.
     for (unsigned other = 0; other < groups_count; ++other)
-      if (view_.watched_since(group(other)) == time{}) groups_[other] = {};
+      if (groups_[other].is_watched && view_.watched_since(group(other)) == time{}) {
+        must(groups_[other].used + group_use_time <= now_, "a group in use has made room");
+        groups_[other] = {};
+      }
   }
 
   static announcement members(script& in) noexcept {
     announcement words{};
     const std::uint8_t what = in.byte();
     words.what = what % 8 == 0 ? announcement::kind::query : announcement::kind::members;
-    words.slot = what / 8;
+    words.slot = what % 8 == 1 ? in.take<std::uint16_t>() : what / 8;
     words.count = static_cast<std::uint16_t>(1 + in.byte() % 4);
     const std::size_t first = in.byte();
     for (std::size_t n = 0; n < words.count; ++n) words.groups[n] = group((first + n) % 10);
@@ -143,7 +148,7 @@ class stage {
   void say(script& in) {
     const std::uint8_t from = in.byte();
     announcement words = members(in);
-    const unsigned lies = in.byte();
+    const unsigned lies = in.byte() % 16u;
     std::size_t size = words.bytes().size();
     if (lies < 4) {
       auto* const bytes = reinterpret_cast<std::uint8_t*>(&words);
@@ -177,12 +182,13 @@ class stage {
   /// Some executions begin where limits are near; they are dear, and so are short. Returns how many
   /// acts follow.
   int begin(std::uint8_t what) {
-    if (what == 255)
-      for (std::size_t n = 0; n < watched_groups_max; ++n)
-        view_.watch(group(groups_count + n), now_);
     if (what != 255 && what % 32 != 0) return acts_max;
     watch(0);
-    if (what == 255) return acts_max / 6;
+    if (what == 255) {
+      for (std::size_t n = 0; n < watched_groups_max; ++n)
+        view_.watch(group(groups_count + n), now_);
+      return acts_max / 6;
+    }
     for (std::uint8_t who = 1; who <= far_members_max / far_members_of_host_max; ++who)
       flood(who, 0, far_members_of_host_max - 2);
     return acts_max / 4;
@@ -245,6 +251,7 @@ class stage {
     const std::uint8_t what = in.byte();
     const unsigned n = what % groups_count;
     const auto list = view_.members_of(group(n), now_);
+    if (list != nullptr) groups_[n].used = now_;
     if (list == nullptr || list->empty()) return;
     const node_address who = (*list)[what / groups_count % list->size()];
     view_.suspend(group(n), who, now_);
@@ -259,6 +266,7 @@ class stage {
     const auto list = view_.members_of(group(n), now_);
     must((list != nullptr) == groups_[n].is_watched, "a group has no list, or nobody asked for it");
     if (list == nullptr) return;
+    groups_[n].used = now_;
     sorted_.clear();
     for (const node_address& one : *list) sorted_.push_back(member_of(one));
     std::sort(sorted_.begin(), sorted_.end());

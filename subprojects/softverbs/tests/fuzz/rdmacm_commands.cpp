@@ -22,7 +22,6 @@ namespace {
 constexpr std::uint16_t first_port = 7471;
 constexpr unsigned commands_count = 25;
 constexpr unsigned resolve_ib_service_number = 23;
-constexpr unsigned write_event_number = 24;
 constexpr auto untouched = [] {  // The memory for answers, before a command.
   std::array<std::uint8_t, program::answer_bytes> result{};
   result.fill(0xa5);
@@ -79,7 +78,7 @@ address some_group(script& in) noexcept {
 rdma_ucm_conn_param some_parameters(script& in) noexcept {
   rdma_ucm_conn_param result{};
   const std::uint8_t what = in.byte();
-  result.qp_num = 0x100u + what;
+  result.qp_num = what % 16 == 1 ? in.take<std::uint32_t>() : 0x100u + what;
   result.valid = what % 8 != 0 ? 1 : 0;
   result.private_data_len = what % 64;
   std::memset(result.private_data, what, result.private_data_len);
@@ -93,7 +92,7 @@ rdma_ucm_conn_param some_parameters(script& in) noexcept {
 template <class Command>
 void lie(script& in, Command& body) noexcept {
   constexpr unsigned lies_max = 3;
-  const unsigned lies = in.byte();
+  const unsigned lies = in.byte() % 32u;
   if (lies > lies_max) return;
   auto* const bytes = reinterpret_cast<std::uint8_t*>(&body);
   for (unsigned n = 0; n < lies; ++n) bytes[in.take<std::uint16_t>() % sizeof body] ^= in.byte();
@@ -118,7 +117,10 @@ int program::serve_bytes(std::size_t file, unsigned number, const void* body, st
     error = process_.rdma_cm->serve(to, number, all, find);
   }
   must(error >= 0, "a command asks for the engine that it has");
-  const std::size_t room = std::min(out_bytes, sizeof answer_);
+  // As the kernel, MIGRATE_ID does not ask how much room there is.
+  const std::size_t least =
+      number == RDMA_USER_CM_CMD_MIGRATE_ID ? sizeof(rdma_ucm_migrate_resp) : 0;
+  const std::size_t room = std::clamp(out_bytes, least, sizeof answer_);
   must(std::memcmp(answer_.data() + room, untouched.data(), sizeof answer_ - room) == 0,
        "an answer is longer than its room");
   return error;
@@ -239,6 +241,7 @@ void program::respond(script& in) noexcept {
   const std::uint32_t id = some_id(in);
   const std::size_t file = file_of(id, in);
   const std::uint8_t what = in.byte();
+  if (what % 8 == 1) return do_command(in, RDMA_USER_CM_CMD_NOTIFY, file, id);
   if (what % 4 != 0) return accept(in, file, id);
   do_command(in, RDMA_USER_CM_CMD_DISCONNECT, file, id);
 }

@@ -273,10 +273,29 @@ void program::check() const noexcept {
   }
 }
 
-void program::check_settled() const noexcept {
+void program::check_settled() noexcept {
   for (const test::double_conversation* talk : process_.net->live)
     if (const auto* one = dynamic_cast<const identifier*>(talk->hears))
       must(!waits(one->exchange), "an exchange waits for ever");
+  // An event of each identifier shows also those without a conversation.
+  write_event_command body{};
+  body.event = static_cast<std::uint32_t>(event_kind::user);
+  for (body.id = 0; body.id < known_.size(); ++body.id)
+    if (known_[body.id].is_known)
+      must(serve_bytes(known_[body.id].in, write_event_number, &body, sizeof body, 0) == 0,
+           "an identifier is lost");
+  for (const open_file& file : files_)
+    file.events.for_each([](const event& one) {
+      must(!waits(one.of->exchange), "an exchange without a conversation waits for ever");
+    });
+}
+
+void program::read_all() noexcept {
+  for (std::uint8_t n = 0; n < files; ++n)
+    while (files_[n].events.first() != nullptr) {
+      script from{&n, 1};
+      read_event(from);
+    }
 }
 
 void program::finish(bool counts) noexcept {

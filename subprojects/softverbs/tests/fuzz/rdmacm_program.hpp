@@ -9,6 +9,7 @@
 
 namespace softverbs::fuzz {
 
+inline constexpr unsigned write_event_number = 24;
 inline constexpr std::uint32_t number_max = 0xffffff;  ///< of QP numbers and PSNs
 
 /// A pointer as commands have it.
@@ -62,8 +63,9 @@ class program {
   bool run() noexcept { return process_.run(); }
   [[nodiscard]] cm::test::process& process() noexcept { return process_; }
 
-  void check() const noexcept;  ///< what holds between any two calls
-  void check_settled() const noexcept;
+  void check() const noexcept;    ///< what holds between any two calls
+  void check_settled() noexcept;  ///< what holds when all times are over
+  void read_all() noexcept;
   /// Closes all, and checks that nothing is left; `counts`: no identifier either.
   void finish(bool counts) noexcept;
 
