@@ -49,7 +49,8 @@ class CampaignCase(fakes.ProjectCase):
 class Campaigns(CampaignCase):
     def test_without_a_name_all_campaigns_are_listed(self):
         self.assertEqual(self.dev("soak"), (0, (
-            "hosts\nleftovers\nrpc\nfuzz\nfuzz-agent\nfuzz-cm\nfuzz-handshake\nfuzz-rpc\nfuzz-rpc-frames\nfuzz-stream\n"),
+            "hosts\nleftovers\nrpc\nfuzz\nfuzz-agent\nfuzz-cm\nfuzz-handshake\n"
+            "fuzz-multicast\nfuzz-rdmacm\nfuzz-rpc\nfuzz-rpc-frames\nfuzz-stream\n"),
             ""))
 
     def test_an_unknown_name_is_refused_with_a_list(self):

@@ -19,6 +19,8 @@ FUZZERS = {
     "fuzz-agent": "tests/fuzz/agent_fuzz",
     "fuzz-cm": "subprojects/softverbs/tests/fuzz/softverbs_cm_fuzz",
     "fuzz-handshake": "tests/fuzz/handshake_fuzz",
+    "fuzz-multicast": "subprojects/softverbs/tests/fuzz/softverbs_multicast_fuzz",
+    "fuzz-rdmacm": "subprojects/softverbs/tests/fuzz/softverbs_rdmacm_fuzz",
     "fuzz-rpc": "tests/fuzz/rpc_fuzz",
     "fuzz-rpc-frames": "tests/fuzz/rpc_frames_fuzz",
     "fuzz-stream": "tests/fuzz/stream_fuzz",

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "double.hpp"
+#include "file.hpp"
 
 #include <catch2/catch.hpp>
 

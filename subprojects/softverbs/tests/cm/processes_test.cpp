@@ -125,6 +125,48 @@ TEST_CASE("when the holder of the port is killed, another process takes the port
   CHECK_FALSE(before->ended);  // The holder had no part in the conversation any more.
 }
 
+TEST_CASE("a process that listens tries to take the port at least once a second", "[cm]") {
+  using namespace std::chrono_literals;
+  const by_tcp tcp;
+  forked holder{listen_and_serve};
+  holder.get<endpoint>();
+  side other, client;
+  const auto name = other.listen("0.0.0.0");
+  const auto first = other.network->deadline();
+  CHECK(first < std::chrono::steady_clock::now() + 1s);
+  // The clock is the test's: the first try comes while the holder lives, the second one later.
+  other.network->run(first);
+  const auto second = other.network->deadline();
+  CHECK(second > first);
+  CHECK(second < first + 1s);
+  holder.kill();
+  other.network->run(second);
+  CHECK(other.network->deadline() == node_service::time::max());  // The port is taken.
+  const auto asks = client.ask(at("127.0.0.1", name->at().port));
+  CHECK(run_until({&other, &client}, [&] { return other.requests.size() == 1; }));
+}
+
+TEST_CASE("a request waits for a holder of the port that is stopped", "[cm]") {
+  const by_tcp tcp;
+  forked holder{listen_and_serve};
+  holder.get<endpoint>();
+  side other, client;
+  const auto name = other.listen("0.0.0.0");
+  holder.stop();
+  const auto asks = client.ask(at("127.0.0.1", name->at().port));
+  settle({&other, &client});
+  // The transport has no timer for a request that was sent: rdma_cm's own ends it.
+  CHECK(client.network->deadline() == node_service::time::max());
+  client.network->run(std::chrono::steady_clock::now() + std::chrono::hours{1});
+  CHECK(asks->heard.empty());
+  CHECK_FALSE(asks->ended);
+  CHECK(other.requests.empty());
+  holder.resume();
+  REQUIRE(run_until({&other, &client}, [&] { return other.requests.size() == 1; }));
+  other.requests[0].from->with->send(of_kind(message_kind::reply));
+  CHECK(run_until({&other, &client}, [&] { return asks->has_heard(message_kind::reply); }));
+}
+
 TEST_CASE("a forked child keeps nothing of its parent's", "[cm]") {
   const by_tcp tcp;
   side client;

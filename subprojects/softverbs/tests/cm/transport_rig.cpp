@@ -163,6 +163,13 @@ void forked::kill() noexcept {
   process_ = -1;
 }
 
+void forked::stop() const noexcept {
+  ::kill(process_, SIGSTOP);
+  ::waitpid(process_, nullptr, WUNTRACED);
+}
+
+void forked::resume() const noexcept { ::kill(process_, SIGCONT); }
+
 int forked::wait() noexcept {
   int status = -1;
   ::waitpid(process_, &status, 0);
