@@ -80,7 +80,7 @@ class forked {
   forked(const forked&) = delete;
   forked& operator=(const forked&) = delete;
   void kill() noexcept;
-  void stop() const noexcept;  ///< by SIGSTOP; returns when it is stopped
+  void stop() const noexcept;  ///< Sends SIGSTOP; returns when the process is stopped.
   void resume() const noexcept;
   /// The exit status, once it has ended by itself.
   int wait() noexcept;

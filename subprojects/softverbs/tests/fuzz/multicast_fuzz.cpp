@@ -31,8 +31,8 @@ namespace {
 using std::chrono::milliseconds;
 using time = group_view::time;
 
-constexpr int acts_max = 48;          ///< of a script
-constexpr unsigned groups_count = 8;  ///< that hosts speak of
+constexpr int acts_max = 48;          ///< Acts of a script.
+constexpr unsigned groups_count = 8;  ///< Groups that hosts speak of.
 
 /// `n` as a group: the first ones have the form of IPv4, the other ones that of IPv6.
 ibv_gid group(std::size_t n) noexcept {
@@ -51,7 +51,7 @@ member member_of(const node_address& who) noexcept {
   return std::uint32_t{who.host.s6_addr[15]} << 16 | who.slot;
 }
 
-/// What the process may believe about one group.
+/// The beliefs that the process may have about one group.
 struct belief {
   bool is_watched = false;
   time used{};

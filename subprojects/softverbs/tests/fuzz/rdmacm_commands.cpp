@@ -117,7 +117,7 @@ int program::serve_bytes(std::size_t file, unsigned number, const void* body, st
     error = process_.rdma_cm->serve(to, number, all, find);
   }
   must(error >= 0, "a command asks for the engine that it has");
-  // As the kernel, MIGRATE_ID does not ask how much room there is.
+  // MIGRATE_ID does not ask how much room there is; the kernel does not, either.
   const std::size_t least =
       number == RDMA_USER_CM_CMD_MIGRATE_ID ? sizeof(rdma_ucm_migrate_resp) : 0;
   const std::size_t room = std::clamp(out_bytes, least, sizeof answer_);

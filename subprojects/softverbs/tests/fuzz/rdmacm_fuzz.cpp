@@ -32,13 +32,13 @@ using cm::test::double_transport;
 using cm::test::network;
 using std::chrono::milliseconds;
 
-constexpr int acts_max = 48;       ///< of a script
-constexpr int waits_max = 10'000;  ///< of an execution, until nothing waits any more
+constexpr int acts_max = 48;       ///< Acts of a script.
+constexpr int waits_max = 10'000;  ///< Waits of an execution, until nothing waits any more.
 constexpr std::uint16_t hostile_port = 7474;
 constexpr in6_addr loopback{{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1}}};
 constexpr in6_addr far_host{{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1}}};
 
-/// What rdma_cm itself says passes the checks of its peer.
+/// Checks that the words of rdma_cm itself pass the checks of its peer.
 void check_said(const message& words) noexcept {
   message known = words;  // A program may give a path of any MTU.
   known.path_mtu = std::min<std::uint8_t>(known.path_mtu, IBV_MTU_4096);
@@ -305,7 +305,7 @@ class stage {
     }
   }
 
-  /// Nobody says anything more: each exchange that waits ends.
+  /// Ends each exchange that waits, without another word of a peer.
   void settle() noexcept {
     run_all();
     int n = 0;

@@ -10,7 +10,7 @@
 namespace softverbs::fuzz {
 
 inline constexpr unsigned write_event_number = 24;
-inline constexpr std::uint32_t number_max = 0xffffff;  ///< of QP numbers and PSNs
+inline constexpr std::uint32_t number_max = 0xffffff;  ///< Largest QP number and PSN.
 
 /// A pointer as commands have it.
 template <class Object>
@@ -35,8 +35,8 @@ struct history {
   stage at = stage::start;
   bool is_datagram = false;
   bool has_asked = false;  ///< CONNECT was served
-  bool listens = false;    ///< LISTEN was served
-  bool is_gone = false;    ///< what had the uid was destroyed
+  bool listens = false;    ///< LISTEN was served.
+  bool is_gone = false;    ///< The object of the uid was destroyed.
 };
 
 /// An open rdma_cm file. Files outlive executions, since a descriptor is dear.
@@ -63,8 +63,8 @@ class program {
   bool run() noexcept { return process_.run(); }
   [[nodiscard]] cm::test::process& process() noexcept { return process_; }
 
-  void check() const noexcept;    ///< what holds between any two calls
-  void check_settled() noexcept;  ///< what holds when all times are over
+  void check() const noexcept;    ///< Checks the invariants between any two calls.
+  void check_settled() noexcept;  ///< Checks the invariants when all times are over.
   void read_all() noexcept;
   /// Closes all, and checks that nothing is left; `counts`: no identifier either.
   void finish(bool counts) noexcept;
@@ -73,9 +73,9 @@ class program {
   /// A number that the program was told of. `uid` 0: its events are dropped.
   struct known {
     bool is_known = false;
-    bool is_created = false;  ///< by the program, and not by a request
+    bool is_created = false;  ///< The program made it, not a request.
     std::uint64_t uid = 0;
-    std::uint32_t reported = 0;  ///< events that were read
+    std::uint32_t reported = 0;  ///< Events that were read.
     std::size_t in = 0;          ///< the file
   };
   struct joined {
@@ -122,7 +122,7 @@ class program {
   std::array<open_file, files>& files_;
   std::array<std::uint8_t, answer_bytes> answer_{};
   std::vector<known> known_;
-  std::vector<history> told_{1};  ///< by uid
+  std::vector<history> told_{1};  ///< Indexed by uid.
   std::vector<joined> groups_;
 };
 
