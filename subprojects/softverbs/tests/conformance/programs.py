@@ -1,10 +1,12 @@
 """The programs of the conformance suite: how each is called, and what its output must have."""
 
 import dataclasses
+import os
 import pathlib
 
-ITERATIONS = 1000
-LATENCY_ITERATIONS = 100  # Two that spin on fewer CPUs than they need take turns by time slices.
+ITERATIONS = int(os.environ.get("CONFORMANCE_ITERATIONS", "1000"))  # Emulated CPUs want fewer.
+# Two that spin on fewer CPUs than they need take turns by time slices.
+LATENCY_ITERATIONS = max(ITERATIONS // 10, 5)
 SIZES_OF_ALL = [2**exponent for exponent in range(1, 24)]  # perftest's -a
 LARGEST = SIZES_OF_ALL[-1]
 ON_HOSTS = "@hosts"
