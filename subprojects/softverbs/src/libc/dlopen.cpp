@@ -1,6 +1,10 @@
 #include "libc/environment.hpp"
 #include "libc/next.hpp"
 
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstdio>
 #include <string_view>
 
 // Programs that open libibverbs themselves find softverbs, as those that are linked with it do.
@@ -18,6 +22,18 @@ namespace {
          !is_off();
 }
 
+/// A library that is opened so takes names from its own libraries first, ahead of softverbs'.
+[[gnu::noinline]] void warn_of_deep_binding(const char* path) noexcept {
+  static constinit std::atomic<bool> has_warned{false};
+  if (is_off() || has_warned.exchange(true, std::memory_order_relaxed)) return;
+  const int saved = errno;
+  std::fprintf(stderr,
+               "softverbs: %s is opened with RTLD_DEEPBIND: if it or a library that it loads uses "
+               "libibverbs or librdmacm, softverbs does not serve it; open it without that flag\n",
+               path);
+  errno = saved;
+}
+
 }  // namespace
 
 extern "C" {
@@ -31,7 +47,9 @@ void* sv_dlopen(const char* path, int flags) {
   void* found = found_next<"dlopen">.load(std::memory_order_relaxed);
   if (found == nullptr) found = search_next<"dlopen">();
   auto* const next_dlopen = reinterpret_cast<dlopen_function*>(found);
-  return next_dlopen(is_libibverbs(path) ? "libsoftverbs.so.0" : path, flags);
+  const bool is_verbs = is_libibverbs(path);
+  if ((flags & RTLD_DEEPBIND) != 0 && path != nullptr && !is_verbs) warn_of_deep_binding(path);
+  return next_dlopen(is_verbs ? "libsoftverbs.so.0" : path, flags);
 }
 
 }  // extern "C"

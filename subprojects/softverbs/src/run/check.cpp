@@ -63,6 +63,9 @@ void check_contents(report& to, const std::string& path, const trace& loads) {
     to.note("program", path +
                            " loads neither libibverbs nor librdmacm when it starts: it is "
                            "served if it, or a program that it starts, opens them later");
+  to.note("program",
+          "a library that it opens with RTLD_DEEPBIND is not served, which is said then; nothing "
+          "tells of system calls that it makes without libc, which are not served");
 }
 
 std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe"); }

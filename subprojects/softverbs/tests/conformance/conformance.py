@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Runs programs of rdma-core and perftest, as Debian ships them, and looks at what they say.
 
-    conformance.py [--preload LIBRARY]... [--device NAME] [--cache FOLDER] [PROGRAM|PROJECT...]
+    conformance.py [--preload LIBRARY]... [--device NAME] [--cache FOLDER] [--repeat N]
+                   [PROGRAM|PROJECT...]
 
 Without a name: all of programs.py; a project's name: all its programs. Exits with 1 when one
-failed, 77 when none could run because it is not installed here. PROGRAM@hosts runs server and
-client on two hosts, which are network namespaces.
+failed, 77 when none could run because it is not installed here. Where all is installed, --no-skips
+makes a failure of each that cannot run. PROGRAM@hosts runs server and client on two hosts, which
+are network namespaces.
 
 A soft device's programs run in a network namespace of their own where one can be made: there nobody
 else takes a port between our finding it free and the server's listening on it, and no other process
@@ -39,6 +41,8 @@ SECONDS_MAX = 120  # One program, or one pair.
 POLL_SECONDS = 0.01
 COPIED_BYTES = 3_000_000
 CM_TCP_PORT = 48024  # softverbs' rdma_cm has SOFTVERBS_PORT + 1024.
+KERNELS_CM = pathlib.Path("/dev/infiniband/rdma_cm")
+REMOTE_SHELL = pathlib.Path(__file__).with_name("remote_shell")
 GROUPS_ETHERNET = "3333" + ipaddress.ip_address(programs.GROUP).packed.hex()  # RFC 2464
 NEEDS_CM_LIBRARY = "it needs libsoftverbs_cm.so"
 EXIT_SKIPPED = 77  # Meson's code for "skipped".
@@ -118,6 +122,12 @@ def listens_by_cm(port, pid):
     return listens(CM_TCP_PORT, pid) and name.search(names) is not None
 
 
+def listens_by_udp(port, pid):
+    """Whether a UDP socket of that process's namespace is bound to it."""
+    rows = pathlib.Path(f"/proc/{pid}/net/udp").read_text().splitlines()[1:]
+    return any(int(row.split()[1].rsplit(":", 1)[1], 16) == port for row in rows)
+
+
 def is_member(_, pid):
     """Whether a process of that namespace is a member of a multicast group of softverbs."""
     return "@softverbs.member." in pathlib.Path(f"/proc/{pid}/net/unix").read_text(errors="replace")
@@ -137,8 +147,8 @@ def is_member_in_kernel(_, pid):
     return GROUPS_ETHERNET in pathlib.Path(f"/proc/{pid}/net/dev_mcast").read_text()
 
 
-READY = {"tcp": listens, "rdma_cm": listens_by_cm, "group": is_member}
-READY_IN_KERNEL = {"tcp": listens, "rdma_cm": listens_by_kernels_cm, "group": is_member_in_kernel}
+READY = {"tcp": listens, "udp": listens_by_udp, "rdma_cm": listens_by_cm, "group": is_member}
+READY_IN_KERNEL = {**READY, "rdma_cm": listens_by_kernels_cm, "group": is_member_in_kernel}
 
 
 def wait_for_listener(server, port, deadline, is_there=listens):
@@ -158,6 +168,12 @@ def wait_for_both(server, client, deadline):
             raise Failure(f"the {'client' if process is client else 'server'} exits with {status}")
 
 
+def wait_for_refusal(client, deadline):
+    status = client.wait(deadline)
+    if status <= 0:
+        raise Failure(f"the client is not refused, but exits with {status}")
+
+
 def check_output(text, expected, forbidden):
     for pattern in expected:
         if not re.search(pattern, text, re.MULTILINE):
@@ -174,6 +190,9 @@ class Device:
         self.environment = {key: value for key, value in os.environ.items()
                             if not key.startswith("SOFTVERBS")}
         self.environment["LC_ALL"] = "C.UTF-8"
+        # The kernel's rdma_cm, where there is one, knows nothing of a soft device.
+        if not self.is_kernels() and KERNELS_CM.exists():
+            self.environment["SOFTVERBS_CM"] = "soft"
         if preload:
             self.environment["LD_PRELOAD"] = ":".join(map(str, preload))
 
@@ -254,7 +273,10 @@ def run_pair(device, program, deadline, near, far):
         with device.start(program, program.client, near, port=port, server=far.address,
                           client=near.address, source=source, copy=copy) as client:
             try:
-                wait_for_both(client if program.server_stays else server, client, deadline)
+                if program.is_refused:
+                    wait_for_refusal(client, deadline)
+                else:
+                    wait_for_both(client if program.server_stays else server, client, deadline)
                 check_output(client.text(), program.expected, program.forbidden)
                 check_output(server.text(), program.expected if program.both_report else [],
                              program.forbidden)
@@ -265,8 +287,9 @@ def run_pair(device, program, deadline, near, far):
                               f"--- client: {client.report()}") from None
 
 
-def run_mpi(device, program, deadline):
-    """Compiles mpi_check.c first: `{check}` in the arguments."""
+def run_mpi(device, program, deadline, link=None):
+    """Compiles mpi_check.c first: `{check}` in the arguments. With a link, each of its hosts has
+    one of the two ranks."""
     with tempfile.TemporaryDirectory() as folder:
         check = pathlib.Path(folder, "mpi_check")
         compiled = subprocess.run(["mpicc", "-O1", "-o", check, programs.MPI_CHECK],
@@ -274,8 +297,13 @@ def run_mpi(device, program, deadline):
                                   stderr=subprocess.STDOUT, text=True, check=False)
         if compiled.returncode != 0:
             raise Failure(f"mpicc fails:\n{compiled.stdout}")
-        arguments = [word.replace("{check}", str(check)) for word in program.arguments]
-        run_single(device, dataclasses.replace(program, arguments=arguments), deadline)
+        command, *words = (word.replace("{check}", str(check)) for word in program.arguments)
+        if link:
+            words = ["--host", f"{link.near.address}:1,{link.far.address}:1",
+                     "--mca", "plm_rsh_agent", str(REMOTE_SHELL), *words]
+        environment = {**program.environment, **(link.environment if link else {})}
+        run_single(device, dataclasses.replace(program, arguments=[command, *words],
+                                               environment=environment), deadline)
 
 
 def run_pyverbs(device, options):
@@ -315,8 +343,11 @@ def run(name, device, options):
     deadline = time.monotonic() + SECONDS_MAX
     if needs_link(name, program, device):
         with hosts.Link() as link:
-            far = link.far if name.endswith(programs.ON_HOSTS) else link.near
-            run_pair(device, program, deadline, link.near, far)
+            if program.is_mpi:
+                run_mpi(device, program, deadline, link)
+            else:
+                far = link.far if name.endswith(programs.ON_HOSTS) else link.near
+                run_pair(device, program, deadline, link.near, far)
     elif program.pair:
         run_pair(device, program, deadline, device.host, device.host)
     elif program.is_mpi:
@@ -371,9 +402,14 @@ def parse_arguments():
     parser.add_argument("--documentation", type=pathlib.Path, default=pyverbs_suite.DOCUMENTATION,
                         help="where the tests of pyverbs are")
     parser.add_argument("--results", type=pathlib.Path, help="a file for the results of pyverbs")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="run each N times")
+    parser.add_argument("--no-skips", action="store_true", default="CI" in os.environ,
+                        help="what cannot run has failed; so it is where CI is set")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("names", nargs="*", metavar="PROGRAM")
     options = parser.parse_args()
+    if options.repeat < 1:
+        parser.error(f"--repeat {options.repeat}: must be 1 or more")
     everything = [*programs.names(), "pyverbs"]
     families = programs.families()
     unknown = set(options.names) - set(everything) - set(families)
@@ -383,6 +419,33 @@ def parse_arguments():
     options.names = [name for given in options.names or everything
                      for name in families.get(given, [given])]
     return options
+
+
+def outcome(name, device, options):
+    """Runs it as often as asked, and says how that went."""
+    why = absent(name, device, options)
+    if why:
+        found = "FAILED" if options.no_skips else "skipped"
+        print(f"{name}: {found}: {why}", flush=True)
+        return found
+    begin = time.monotonic()
+    failures = []
+    for _ in range(options.repeat):
+        try:
+            run(name, device, options)
+        except Failure as failure:
+            failures.append(str(failure))
+            print(f"{name}: {failure}", flush=True)
+    found = "FAILED" if failures else "passed"
+    times = f" {options.repeat - len(failures)} of {options.repeat}" if options.repeat > 1 else ""
+    print(f"{name}: {found}{times}, {time.monotonic() - begin:.1f} s", flush=True)
+    return found
+
+
+def exit_status(outcomes):
+    if "FAILED" in outcomes:
+        return 1
+    return 0 if "passed" in outcomes else EXIT_SKIPPED
 
 
 def main():
@@ -397,20 +460,7 @@ def main():
         if not kernel_device:
             enter_namespace(["--documentation", str(options.documentation)])
     device = Device(options.device, options.preload)
-    outcomes = []
-    for name in options.names:
-        why = absent(name, device, options)
-        try:
-            if not why:
-                run(name, device, options)
-            outcomes.append("skipped" if why else "passed")
-        except Failure as failure:
-            outcomes.append("FAILED")
-            why = str(failure)
-        print(f"{name}: {outcomes[-1]}{': ' if why else ''}{why}", flush=True)
-    if "FAILED" in outcomes:
-        return 1
-    return 0 if "passed" in outcomes else EXIT_SKIPPED
+    return exit_status([outcome(name, device, options) for name in options.names])
 
 
 if __name__ == "__main__":

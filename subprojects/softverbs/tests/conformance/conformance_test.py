@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """What the suite must notice, shown to it by programs that misbehave."""
 
+import argparse
+import contextlib
 import gzip
+import io
 import json
 import os
 import pathlib
@@ -68,9 +71,10 @@ class Pairs(unittest.TestCase):
     def setUp(self):
         self.device = conformance.Device("none")
 
-    def run_pair(self, arguments, expected=("^8 bytes$",), forbidden=(), seconds=60):
+    def run_pair(self, arguments, expected=("^8 bytes$",), forbidden=(), seconds=60,
+                 is_refused=False):
         program = programs.Program(arguments + ["-p", "{port}"], expected, forbidden,
-                                   both_report=True)
+                                   both_report=not is_refused, is_refused=is_refused)
         here = self.device.host
         conformance.run_pair(self.device, program, time.monotonic() + seconds, here, here)
 
@@ -103,6 +107,14 @@ class Pairs(unittest.TestCase):
     def test_a_server_that_never_listens_fails_at_the_deadline(self):
         self.assert_fails("never listened", [sys.executable, "-c", SLEEPS], seconds=0)
 
+    def test_a_client_that_is_refused_has_to_fail_by_itself(self):
+        for end, what in (("True", "not refused, but exits with 0"),
+                          ("os.kill(os.getpid(), 11)", "not refused, but exits with -11")):
+            with self.subTest(end):
+                self.assert_fails(what, peer(f"import os; print('8 bytes'); server or {end}"),
+                                  is_refused=True)
+        self.run_pair(peer("print('8 bytes'); sys.exit(1)"), is_refused=True)
+
     def test_the_outputs_of_both_are_shown(self):
         self.assert_fails(r"(?s)--- server: .*8 bytes.*--- client: .*8 bytes", peer(),
                           expected=["^9"])
@@ -120,6 +132,47 @@ class Pairs(unittest.TestCase):
             self.assertEqual(os.read(reader, 1), b"x")
             self.assertEqual(os.read(reader, 1), b"")  # The end of the file: nobody holds it.
             os.close(reader)
+
+
+class Outcomes(unittest.TestCase):
+    def outcome(self, failures=(), absent="", **options):
+        """What is said of one program, and the exit status. A failure of None is a run that
+        passes."""
+        given = {"repeat": max(len(failures), 1), "no_skips": False, **options}
+        said = io.StringIO()
+        with unittest.mock.patch.object(conformance, "run", side_effect=failures or [None]), \
+                unittest.mock.patch.object(conformance, "absent", return_value=absent), \
+                contextlib.redirect_stdout(said):
+            found = conformance.outcome("name", None, argparse.Namespace(**given))
+        return said.getvalue(), conformance.exit_status([found])
+
+    def test_a_program_runs_as_often_as_asked(self):
+        said, status = self.outcome([None] * 3)
+        self.assertRegex(said, r"^name: passed 3 of 3, \d+\.\d s\n$")
+        self.assertEqual(status, 0)
+
+    def test_one_failure_of_many_is_shown_and_fails(self):
+        said, status = self.outcome([None, conformance.Failure("why"), None])
+        self.assertRegex(said, r"^name: why\nname: FAILED 2 of 3, ")
+        self.assertEqual(status, 1)
+
+    def test_what_cannot_run_is_skipped_or_a_failure(self):
+        said, status = self.outcome(absent="no network")
+        self.assertEqual((said, status), ("name: skipped: no network\n", conformance.EXIT_SKIPPED))
+        said, status = self.outcome(absent="no network", no_skips=True)
+        self.assertEqual((said, status), ("name: FAILED: no network\n", 1))
+
+    def test_no_skips_is_what_ci_wants(self):
+        for environment, expected in (({"CI": "true"}, True), ({}, False)):
+            with unittest.mock.patch.dict(os.environ, environment, clear=True), \
+                    unittest.mock.patch.object(sys, "argv", ["conformance.py"]):
+                self.assertEqual(conformance.parse_arguments().no_skips, expected)
+
+    def test_a_count_below_one_is_refused(self):
+        with unittest.mock.patch.object(sys, "argv", ["conformance.py", "--repeat", "0"]), \
+                contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit):
+            conformance.parse_arguments()
+        self.assertIn("--repeat 0: must be 1 or more", said.getvalue())
 
 
 class KernelsCm(unittest.TestCase):

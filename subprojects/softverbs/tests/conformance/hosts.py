@@ -61,7 +61,8 @@ class Network:
 
 
 class Link:
-    """Two hosts while it is entered: `near`, which is this namespace, and `far`."""
+    """Two hosts while it is entered: `near`, which is this namespace, and `far`. `environment` is
+    that of a program of the near one which starts others on the far one by remote_shell."""
 
     def __enter__(self):
         # The holder lives as long as its input is open, so it ends with this process, however that
@@ -69,7 +70,9 @@ class Link:
         self.holder = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo; exec cat"],
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.holder.stdout.readline()
-        enter = ["nsenter", f"--net=/proc/{self.holder.pid}/ns/net"]
+        namespace = f"/proc/{self.holder.pid}/ns/net"
+        enter = ["nsenter", f"--net={namespace}"]
+        self.environment = {"SOFTVERBS_LISTEN": NEAR, "CONFORMANCE_FAR": namespace}
         self.near = Host(NEAR, listen=True)
         self.far = Host(FAR, enter, listen=True)
         run("ip", "link", "add", "near", "type", "veth", "peer", "name", "far", "netns",

@@ -1,11 +1,14 @@
 """The programs of the conformance suite: how each is called, and what its output must have."""
 
 import dataclasses
+import os
 import pathlib
 
-ITERATIONS = 1000
-LATENCY_ITERATIONS = 100  # Two that spin on fewer CPUs than they need take turns by time slices.
+ITERATIONS = int(os.environ.get("CONFORMANCE_ITERATIONS", "1000"))  # Emulated CPUs want fewer.
+# Two that spin on fewer CPUs than they need take turns by time slices.
+LATENCY_ITERATIONS = max(ITERATIONS // 10, 5)
 SIZES_OF_ALL = [2**exponent for exponent in range(1, 24)]  # perftest's -a
+LARGEST = SIZES_OF_ALL[-1]
 ON_HOSTS = "@hosts"
 # librdmacm's, which makes sockets of programs rsockets.
 RSPRELOAD = next((str(path) for pattern in ("lib*", "lib*/*") for path in
@@ -43,6 +46,7 @@ class Program:
     copies: bool = False  # The client copies `{source}` to the server's `{copy}`.
     port: int = None  # The port, if the server always has the same one.
     server_stays: bool = False  # The server is ended when the client has ended.
+    is_refused: bool = False  # The client is to fail, with what is expected.
 
     def __post_init__(self):
         if self.client is None:
@@ -113,7 +117,7 @@ def qperf(*tests, by_cm=False):
 UCT_OPTIONS = ["-d", "{device}:1", "-x", "rc_verbs"]
 
 
-def ucx(test, transport, *options, iterations=200, on_hosts=False):
+def ucx(test, transport, *options, iterations=200):
     """ucx_perftest by that transport alone. A line of figures is its result. Its average since the
     last line is inf or -nan on any device when no iteration came since."""
     figures = rf"^ +{iterations}( +(\d+\.\d+|inf|-?nan))+( +\d+)+$"
@@ -123,7 +127,7 @@ def ucx(test, transport, *options, iterations=200, on_hosts=False):
         client=["ucx_perftest", "-p", "{port}", "{server}", "-t", test, "-n", str(iterations),
                 "-w", "5", "-f", *options],
         environment={"UCX_TLS": transport, "UCX_NET_DEVICES": "{device}:1"},
-        hosts=on_hosts, needs_device_file=True)
+        hosts=True, needs_device_file=True)
 
 
 def ucx_by_cm(transport, *options, **more):
@@ -145,15 +149,30 @@ def cm(server, client, expected, **more):
                    client=client.split(), by_cm=True, **more)
 
 
-def stream(program, *options, polls=False, size=1000, count=1000, iterations=5, **more):
+# Those of `-S all`, which has counts of its own: by the gigabyte.
+SIZES_OF_STREAM = [64, *(size for exponent in range(7, 23)
+                         for size in (2**exponent, 3 * 2**(exponent - 1)))]
+
+
+def stream(program, *options, polls=False, size=1000, count=1000, iterations=5, hosts=True,
+           **more):
     """rstream and riostream, which verify what comes. Only the server polls: a client that does
     may see the end of the connection beside its last bytes, and takes that for an error."""
     both = " ".join([program, "-p {port} -T v", *options, f"-S {size} -C {count} -I {iterations}"])
     return cm(both + " -T a" * polls, both + " -s {server}",
-              [rf"^custom +\S+ +\S+ +{iterations} +\S+ +\d+\.\d+s "], both_report=True, **more)
+              [rf"^custom +\S+ +\S+ +{iterations} +\S+ +\d+\.\d+s "], both_report=True,
+              hosts=hosts, **more)
 
 
-def fio(verb, **more):
+def forking_stream():
+    """A server that forks listens by TCP, and makes an rsocket of what it accepts: rsocket(7)."""
+    found = stream("rstream", "-T s", preload=RSPRELOAD)
+    found.arguments += ["-T", "f"]
+    return dataclasses.replace(found, environment={"RDMAV_FORK_SAFE": "1"}, by_cm=False,
+                               ready_by="tcp")
+
+
+def fio(verb):
     """fio's rdma engine: the server takes what the client's verb brings. Both have to agree. What
     is sent to the server it verifies; a READ or WRITE completes on the client alone, which has
     nothing to verify."""
@@ -169,7 +188,7 @@ def fio(verb, **more):
         [rf"issued rwts: total={counted},0,0 short"], [r"(?i)\berror\b|verify:"],
         client=["fio", "--name=client", "--rw=write", *same, *client, "--hostname={server}",
                 f"--verb={verb}", "--iodepth=4"],
-        both_report=verb == "send", by_cm=True, **more)
+        both_report=verb == "send", by_cm=True, hosts=True)
 
 
 def fi_pingpong(provider, endpoint, **more):
@@ -189,7 +208,7 @@ def mpi(*options, **more):
     return Program(
         ["mpirun", "--oversubscribe", "-n", "2", *options, "{check}"],
         [r"^2 ranks: all data is right$"], [r"(?i)\berror\b|warn"],
-        pair=False, is_mpi=True, environment=environment, **more)
+        pair=False, is_mpi=True, hosts=True, environment=environment, **more)
 
 
 TABLE = {
@@ -204,17 +223,17 @@ TABLE = {
     "rc_pingpong_events": pingpong("rc", "-e"),
     "rc_pingpong_new_send": pingpong("rc", "-N"),
     "rc_pingpong_large": pingpong("rc", "-m", "1024", size=(1 << 20) + 1, iterations=50),
-    "uc_pingpong": pingpong("uc"),
+    "uc_pingpong": pingpong("uc", on_hosts=True),
     "uc_pingpong_events": pingpong("uc", "-e"),
     "ud_pingpong": pingpong("ud", size=1024, on_hosts=True),
     "ud_pingpong_events": pingpong("ud", "-e", size=1024),
-    "srq_pingpong": pingpong("srq"),
+    "srq_pingpong": pingpong("srq", on_hosts=True),
     "srq_pingpong_events": pingpong("srq", "-e"),
     "send_lat_rc": perftest("send_lat"),
     "send_lat_rc_events": perftest("send_lat", "-e"),
-    "send_lat_rc_all_sizes": perftest("send_lat", sizes=SIZES_OF_ALL, iterations=5),
+    "send_lat_rc_large": perftest("send_lat", sizes=[LARGEST], iterations=5),
     "send_lat_uc": perftest("send_lat", "-c", "UC"),
-    "send_lat_ud": perftest("send_lat", "-c", "UD"),
+    "send_lat_ud": perftest("send_lat", "-c", "UD", on_hosts=True),
     "send_lat_rc_srq": perftest("send_lat", "--use-srq"),
     "send_bw_rc": perftest("send_bw", on_hosts=True),
     "send_bw_rc_events": perftest("send_bw", "-e"),
@@ -224,9 +243,9 @@ TABLE = {
     "send_bw_rc_old_post_send": perftest("send_bw", "--use_old_post_send"),
     "send_bw_uc": perftest("send_bw", "-c", "UC"),
     "send_bw_ud": perftest("send_bw", "-c", "UD", sizes=[1024]),
-    "write_lat_rc": perftest("write_lat"),
+    "write_lat_rc": perftest("write_lat", on_hosts=True),
     "write_lat_rc_inline": perftest("write_lat", "-I", "64", sizes=[64]),
-    "write_lat_rc_all_sizes": perftest("write_lat", sizes=SIZES_OF_ALL, iterations=5),
+    "write_lat_rc_large": perftest("write_lat", sizes=[LARGEST], iterations=5),
     "write_lat_uc": perftest("write_lat", "-c", "UC"),
     "write_bw_rc": perftest("write_bw"),
     "write_bw_rc_bidirectional": perftest("write_bw", "-b"),
@@ -234,36 +253,41 @@ TABLE = {
     "write_bw_uc": perftest("write_bw", "-c", "UC"),
     "read_lat_rc": perftest("read_lat"),
     "read_lat_rc_events": perftest("read_lat", "-e"),
-    "read_lat_rc_all_sizes": perftest("read_lat", sizes=SIZES_OF_ALL, iterations=5),
-    "read_bw_rc": perftest("read_bw"),
+    "read_lat_rc_large": perftest("read_lat", sizes=[LARGEST], iterations=5),
+    "read_bw_rc": perftest("read_bw", on_hosts=True),
     "read_bw_rc_bidirectional": perftest("read_bw", "-b"),
     "atomic_lat_compare_swap": perftest("atomic_lat", "-A", "CMP_AND_SWAP"),
-    "atomic_lat_fetch_add": perftest("atomic_lat", "-A", "FETCH_AND_ADD"),
+    "atomic_lat_fetch_add": perftest("atomic_lat", "-A", "FETCH_AND_ADD", on_hosts=True),
     "atomic_bw_compare_swap": perftest("atomic_bw", "-A", "CMP_AND_SWAP"),
     "atomic_bw_fetch_add": perftest("atomic_bw", "-A", "FETCH_AND_ADD"),
     "send_lat_multicast": perftest("send_lat", "-c", "UD", "-g", on_hosts=True),
     "send_bw_multicast": perftest("send_bw", "-c", "UD", "-g", "-M", IPV4_MGID, sizes=[1024],
-                                  iterations=100, in_group=True),
+                                  iterations=100, in_group=True, on_hosts=True),
     "rc_pingpong_lid": pingpong("rc", by_lid=True, on_hosts=True),
     "uc_pingpong_lid": pingpong("uc", by_lid=True),
     "ud_pingpong_lid": pingpong("ud", size=1024, by_lid=True, on_hosts=True),
     "srq_pingpong_lid": pingpong("srq", by_lid=True),
     "send_lat_ud_lid": perftest("send_lat", "-c", "UD", by_lid=True),
-    "write_bw_rc_lid": perftest("write_bw", by_lid=True),
+    "write_bw_rc_lid": perftest("write_bw", by_lid=True, on_hosts=True),
     "qperf_lat_lid": qperf("rc_lat", "uc_lat", "ud_lat"),
     "qperf_bw_lid": qperf("rc_bw", "uc_bw", "ud_bw", "rc_rdma_read_bw", "rc_rdma_write_bw",
                           "rc_compare_swap_mr", "ver_rc_fetch_add"),
-    "ucx_tag_rc": ucx("tag_lat", "rc", on_hosts=True),
+    "ucx_tag_rc": ucx("tag_lat", "rc"),
     "ucx_tag_rc_sleep": ucx("tag_lat", "rc", "-E", "sleep"),
-    "ucx_tag_ud": ucx("tag_lat", "ud_verbs", on_hosts=True),
+    "ucx_tag_ud": ucx("tag_lat", "ud_verbs"),
     "ucx_tag_ud_sleep": ucx("tag_lat", "ud_verbs", "-E", "sleep"),
     "ucx_am_rc": ucx("ucp_am_lat", "rc"),
+    "ucx_am_rc_sleep": ucx("ucp_am_lat", "rc", "-E", "sleep"),
     "ucx_am_ud": ucx("ucp_am_lat", "ud_verbs"),
+    "ucx_am_ud_sleep": ucx("ucp_am_lat", "ud_verbs", "-E", "sleep"),
     "ucx_put_rc": ucx("ucp_put_bw", "rc", "-s", "65536"),
     "ucx_put_ud": ucx("ucp_put_bw", "ud_verbs", "-s", "65536"),
+    "ucx_put_ud_sleep": ucx("ucp_put_bw", "ud_verbs", "-s", "65536", "-E", "sleep"),
     "ucx_get_rc": ucx("ucp_get", "rc", "-s", "65536"),
     "ucx_get_ud": ucx("ucp_get", "ud_verbs"),
     "ucx_fetch_add_rc": ucx("ucp_fadd", "rc"),
+    "ucx_fetch_add_ud": ucx("ucp_fadd", "ud_verbs"),
+    "ucx_compare_swap_rc": ucx("ucp_cswap", "rc"),
     "ucx_compare_swap_ud": ucx("ucp_cswap", "ud_verbs"),
     "uct_fetch_add": ucx("fadd", "rc", *UCT_OPTIONS),
     "uct_compare_swap": ucx("cswap", "rc", *UCT_OPTIONS),
@@ -277,12 +301,12 @@ TABLE = {
     "mpi_ofi": mpi("--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "osc", "pt2pt",
                    "--mca", "mtl_ofi_provider_include", "verbs;ofi_rxd"),
     "send_bw_rdma_cm": perftest("send_bw", cm="-R", on_hosts=True),
-    "send_bw_rdma_cm_four_qps": perftest("send_bw", sizes=[4096], qps=4, cm="-R"),
+    "send_bw_rdma_cm_four_qps": perftest("send_bw", sizes=[4096], qps=4, cm="-R", on_hosts=True),
     "send_lat_ud_rdma_cm": perftest("send_lat", "-c", "UD", cm="-R", on_hosts=True),
-    "send_lat_rdma_cm_events": perftest("send_lat", "-e", cm="-R"),
+    "send_lat_rdma_cm_events": perftest("send_lat", "-e", cm="-R", on_hosts=True),
     "read_lat_rdma_cm": perftest("read_lat", cm="-R", on_hosts=True),
-    "atomic_bw_rdma_cm": perftest("atomic_bw", cm="-R"),
-    "write_bw_rdma_cm_exchange": perftest("write_bw", cm="-z"),
+    "atomic_bw_rdma_cm": perftest("atomic_bw", cm="-R", on_hosts=True),
+    "write_bw_rdma_cm_exchange": perftest("write_bw", cm="-z", on_hosts=True),
     "send_lat_ud_rdma_cm_exchange": perftest("send_lat", "-c", "UD", cm="-z", on_hosts=True),
     "qperf_rdma_cm": qperf("rc_lat", "rc_bw", "rc_rdma_read_bw", by_cm=True),
     "rping": cm("rping -s -p {port} -C 10 -v -V", "rping -c -a {server} -p {port} -C 10 -v -V",
@@ -290,29 +314,39 @@ TABLE = {
     "rping_address": cm("rping -s -a {server} -p {port} -C 10 -v -V",
                         "rping -c -a {server} -p {port} -C 10 -v -V",
                         [r"^ping data: rdma-ping-9: "], hosts=True),
+    "rping_ipv6": cm("rping -s -a ::1 -p {port} -C 10 -v -V",
+                     "rping -c -a ::1 -p {port} -C 10 -v -V",
+                     [r"^ping data: rdma-ping-9: "], needs_soft=True),
     "ucmatose": cm("ucmatose -c 4", "ucmatose -s {server} -c 4", [r"^return status 0$"],
                    both_report=True, port=7471, hosts=True),
     "udaddy": cm("udaddy -c 2", "udaddy -s {server} -c 2", [r"^return status 0$"],
                  both_report=True, port=7174, hosts=True),
     "cmtime": cm("cmtime -c 20", "cmtime -s {server} -c 20", [r"^disconnect +:( +\d+\.\d+)+$"],
-                 port=7471, server_stays=True),
+                 port=7471, server_stays=True, hosts=True),
     "rdma_client": cm("rdma_server -p {port}", "rdma_client -s {server} -p {port}",
                       [r"^rdma_client: end 0$"], hosts=True),
-    "rstream": stream("rstream", hosts=True),
+    "rstream": stream("rstream"),
     "rstream_blocking": stream("rstream", "-T b", size=(1 << 20) + 1, count=5, iterations=2),
     "rstream_async": stream("rstream", "-k 1", polls=True, size=65536, count=20),
     "rstream_resolve": stream("rstream", "-T r -T n", size=64, count=1, iterations=50),
+    **{f"rstream_{size}": stream("rstream", size=size, count=10, iterations=1, hosts=False)
+       for size in SIZES_OF_STREAM},
     "rstream_preload": stream("rstream", "-T s", preload=RSPRELOAD),
-    "riostream": stream("riostream", hosts=True),
+    "rstream_fork": forking_stream(),
+    "riostream": stream("riostream"),
     "riostream_blocking": stream("riostream", "-T b", size=(1 << 20) + 1, count=5, iterations=2),
     "riostream_async": stream("riostream", polls=True, size=65536, count=20),
+    "udpong": Program(
+        ["udpong", "-b", "{server}", "-p", "{port}"], [r"^rconnect: "], [r"Gb/sec.*\n\d"],
+        client=["udpong", "-s", "{server}", "-p", "{port}"], ready_by="udp", needs_cm=True,
+        needs_address=True, server_stays=True, is_refused=True),
     "rcopy": cm("rcopy -p {port}", "rcopy {source} {server}:{copy} -p {port}", [],
                 server_stays=True, copies=True, hosts=True),
     "mckey": cm(f"mckey -m {GROUP} -b {{server}}", f"mckey -m {GROUP} -b {{client}} -s",
                 [r"^return status 0$"], both_report=True, ready_by="group", hosts=True),
     "fio_write": fio("write"),
     "fio_read": fio("read"),
-    "fio_send": fio("send", hosts=True),
+    "fio_send": fio("send"),
 }
 
 

@@ -114,6 +114,21 @@ TEST_CASE("a copy that fails changes nothing", "[libc]") {
   CHECK(count.open() == 0);
 }
 
+TEST_CASE("both forms of fcntl copy a channel", "[libc]") {
+  const census count;
+  const int fd = rdma_cm::open();
+  for (const char* name : {"fcntl", "fcntl64"}) {
+    INFO(name);
+    const auto control = rdma_cm::libc<int(int, int, ...)>(name);
+    const int copy = control(fd, F_DUPFD_CLOEXEC, 0);
+    CHECK(rdma_cm::is_channel(copy));
+    CHECK((control(copy, F_GETFL) & O_ACCMODE) == O_RDWR);
+    CHECK(::close(copy) == 0);
+  }
+  CHECK(::close(fd) == 0);
+  CHECK(count.open() == 0);
+}
+
 TEST_CASE("ranges that are closed take the channels in them along", "[libc]") {
   const census count;
   const int low = ::fcntl(rdma_cm::open(), F_DUPFD_CLOEXEC, 300);
@@ -125,6 +140,11 @@ TEST_CASE("ranges that are closed take the channels in them along", "[libc]") {
     CHECK_FALSE(is_open(low));
     CHECK(rdma_cm::is_channel(high));
     CHECK(::close_range(to, ~0U, 0) == 0);
+  }
+  SECTION("close_range of a table of its own, which the only thread has anyway") {
+    CHECK(::close_range(from, to, CLOSE_RANGE_UNSHARE) == 0);
+    CHECK_FALSE(is_open(low));
+    CHECK_FALSE(is_open(high));
   }
   SECTION("close_range that only marks them closes none") {
     CHECK(::close_range(from, to, CLOSE_RANGE_CLOEXEC) == 0);

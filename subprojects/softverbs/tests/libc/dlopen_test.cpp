@@ -1,3 +1,6 @@
+#include "rdma_cm.hpp"
+#include "sanitized.hpp"
+
 #include <infiniband/verbs.h>
 
 #include <catch2/catch.hpp>
@@ -23,6 +26,21 @@ bool is_loaded(const char* part_of_path) {
     return std::strstr(info->dlpi_name, static_cast<const char*>(wanted)) != nullptr ? 1 : 0;
   };
   return ::dl_iterate_phdr(compare, const_cast<char*>(part_of_path)) != 0;
+}
+
+/// All that `what` and the libraries below it say on stderr, in a child: some is said only once.
+template <class What>
+std::string said_by(What what) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return "no pipe";
+  const int status = rdma_cm::in_child([&] { return ::dup2(ends[1], 2) == 2 && what(); });
+  ::close(ends[1]);
+  std::string said;
+  char bytes[4096];
+  for (ssize_t count = 0; (count = ::read(ends[0], bytes, sizeof bytes)) > 0;)
+    said.append(bytes, static_cast<std::size_t>(count));
+  ::close(ends[0]);
+  return said + (status == 0 ? "" : "(failed)");
 }
 
 std::string last_device(void* of_library) {
@@ -76,3 +94,21 @@ TEST_CASE("a library that only the caller's RUNPATH finds is found", "[libc]") {
   REQUIRE(found != nullptr);
   CHECK(::dlsym(found.get(), "softverbs_was_found") != nullptr);
 }
+
+#ifndef SOFTVERBS_SANITIZED  // A sanitizer refuses the flag.
+TEST_CASE("what is opened with RTLD_DEEPBIND is opened, and is said once to be not served",
+          "[libc]") {
+  const auto open_deeply = [](const char* name) {
+    return ::dlopen(name, RTLD_NOW | RTLD_DEEPBIND) != nullptr;
+  };
+  constexpr const char* found = "libsoftverbs_found_by_runpath.so";
+  const std::string said = said_by([&] { return open_deeply(found) && open_deeply("libm.so.6"); });
+  CHECK(
+      said.starts_with("softverbs: libsoftverbs_found_by_runpath.so is opened with RTLD_DEEPBIND"));
+  CHECK(said.ends_with("open it without that flag\n"));
+  CHECK(said.find("libm") == std::string::npos);
+  CHECK(
+      said_by([&] { return ::setenv("SOFTVERBS", "off", 1) == 0 && open_deeply(found); }).empty());
+  CHECK(said_by([&] { return open_deeply("libibverbs.so.1"); }).empty());
+}
+#endif

@@ -93,6 +93,10 @@ ssize_t softverbs_cm_write(softverbs_cm_channel* channel, const void* command, s
       return ::write(channel->copy, &event, sizeof event) == sizeof event ? done : -1;
     case machine::get:
       return ::read(channel->copy, &event, sizeof event) == sizeof event ? done : -1;
+    case machine::signal: {
+      const std::lock_guard lock{room};
+      return std::raise(machine::signal_number) == 0 ? done : -1;
+    }
     case machine::migrate: {
       int named = -1;
       if (bytes < 1 + sizeof named) return failed(EINVAL);

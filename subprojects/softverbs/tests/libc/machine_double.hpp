@@ -1,5 +1,6 @@
 #pragma once
 
+#include <csignal>
 #include <cstddef>
 
 // A double of the machine behind cm/calls.hpp: the program that defines it is asked before
@@ -12,8 +13,11 @@ enum command : unsigned char {
   refuse = 'r',   ///< EPROTO
   raise = 'e',    ///< one event more waits
   get = 'g',      ///< takes an event: blocks as read(2) does
+  signal = 's',   ///< raises signal_number inside the machine's mutex
   migrate = 'm',  ///< names another channel by descriptor; EBADF: it is none
 };
+
+inline constexpr int signal_number = SIGUSR1;
 
 /// Channels that are open.
 int channels();

@@ -182,6 +182,7 @@ class Check(unittest.TestCase):
         result = self.expect([], "ok", "libraries .*/libsoftverbs.so.0, .*/libsoftverbs_cm.so.0", 0)
         self.assertNotIn("problem", result.stdout)
         self.expect(["/bin/true"], "note", "program +/bin/true loads neither", 0)
+        self.expect(["/bin/true"], "note", "program +a library that it opens with RTLD_DEEPBIND", 0)
 
     def test_a_low_limit_of_descriptors_is_noted(self):
         note = re.compile("^note +files +RLIMIT_NOFILE is 256: .*select", re.MULTILINE)
