@@ -149,7 +149,7 @@ def cm(server, client, expected, **more):
                    client=client.split(), by_cm=True, **more)
 
 
-# Those of `-S all`, which has counts of its own: by the gigabyte.
+# The sizes of `-S all`. Its own counts take gigabytes.
 SIZES_OF_STREAM = [64, *(size for exponent in range(7, 23)
                          for size in (2**exponent, 3 * 2**(exponent - 1)))]
 
