@@ -95,17 +95,18 @@ struct impostor {
     state.agree(theirs, is_client ? handshake::side::client : handshake::side::listener, expected);
     if (!is_client) {
       co_await say(way.channel(), said);
-      const result<void> verdict = co_await as_result(bootstrap::read_acceptance(way.channel()));
+      const result<void> verdict =
+          co_await as_result(bootstrap::read_acceptance(way.channel(), state.local_hello.nonce));
       if (verdict.has_failure()) co_return outcome{.told = verdict.failure()};
     }
     if (proves)
       state.agent->send_proof(proof(prover != nullptr ? *prover : *way.tls(), is_client, honest));
     if (is_honest()) {
-      co_await say_accepted(way.channel());
-      if (is_client) co_await bootstrap::read_acceptance(way.channel());
+      co_await say_accepted(way.channel(), theirs.nonce);
+      if (is_client) co_await bootstrap::read_acceptance(way.channel(), state.local_hello.nonce);
       co_return outcome{.has_memory = co_await ask(state)};
     }
-    auto [has_memory, told] = co_await when_all(ask(state), end(state, way));
+    auto [has_memory, told] = co_await when_all(ask(state), end(state, way, theirs));
     co_return outcome{has_memory, told};
   }
 
@@ -116,9 +117,11 @@ struct impostor {
     co_return (co_await as_result(state.agent->borrows.request(64, {}))).has_value();
   }
   /// Accepts, and gives what the other side says or does about that.
-  static task<failure> end(detail::connection_state& state, detail::link& way) {
-    co_await say_accepted(way.channel());
-    const result<void> told = co_await as_result(bootstrap::read_acceptance(way.channel()));
+  static task<failure> end(detail::connection_state& state, detail::link& way,
+                           const handshake::hello& theirs) {
+    co_await say_accepted(way.channel(), theirs.nonce);
+    const result<void> told =
+        co_await as_result(bootstrap::read_acceptance(way.channel(), state.local_hello.nonce));
     state.abort(errc::closed, "test");  // Nobody will answer what was asked.
     co_return told.has_failure() ? told.failure() : failure{};
   }
