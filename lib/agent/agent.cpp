@@ -73,9 +73,11 @@ byte_channel& agent::start_bytes() noexcept {
 }
 
 void agent::start(const remote_mr_slice& flush_word,
-                  const std::optional<agent_protocol::payload>& expected) noexcept {
+                  const std::optional<agent_protocol::payload>& expected,
+                  std::optional<verbs::access> then) noexcept {
   context.flush_word = flush_word;
   expected_ = expected;
+  allows_then_ = then;
   is_running_ = !expected;
   if (!expected) proved.set();
   channel.start();
@@ -154,6 +156,7 @@ void agent::on_bootstrap(const frame& f, unsigned slot) {
   if (!expected_) fail_frame("a proof that nobody expects");
   if (!is_same_secret(agent_protocol::payload_of(f), *expected_)) fail_frame("the wrong proof");
   expected_.reset();
+  if (allows_then_) context.data.verbs().allow(*allows_then_);
   is_running_ = true;
   channel.release(slot);
   proved.set();

@@ -112,7 +112,14 @@ task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link&
   if (bound) state->agent->send_proof(bound->client);
   co_await accept_peer(way.channel(), theirs);
   co_await bootstrap::read_acceptance(way.channel(), state->local_hello.nonce);
-  co_await state->proved();
+  const result<void> proof = co_await as_result(state->proved());
+  if (proof.is_cancelled()) throw cancelled{};
+  if (proof.has_failure()) {
+    co_await bootstrap::refuse(way.channel(), proof.failure());
+    throw error{proof.failure()};
+  }
+  // The listener may use what this side allows only from now on.
+  if (bound) co_await accept_peer(way.channel(), theirs);
   state->peer_identity = way.peer_identity;
   state->watch_over(way.take_channel());
   co_return connection{std::move(state)};
@@ -142,6 +149,7 @@ task<connection> agree_as_server(const handshake::start& theirs, const connectio
   if (bound) state->agent->send_proof(bound->server);
   co_await state->proved();
   co_await accept_peer(way.channel(), hello);
+  if (bound) co_await bootstrap::read_acceptance(way.channel(), state->local_hello.nonce);
   state->peer_identity = way.peer_identity;
   state->watch_over(way.take_channel());
   co_return connection{std::move(state)};

@@ -103,7 +103,11 @@ struct impostor {
       state.agent->send_proof(proof(prover != nullptr ? *prover : *way.tls(), is_client, honest));
     if (is_honest()) {
       co_await say_accepted(way.channel(), theirs.nonce);
-      if (is_client) co_await bootstrap::read_acceptance(way.channel(), state.local_hello.nonce);
+      if (is_client) {
+        co_await bootstrap::read_acceptance(way.channel(), state.local_hello.nonce);
+        co_await state.proved();
+        co_await say_accepted(way.channel(), theirs.nonce);
+      }
       co_return outcome{.has_memory = co_await ask(state)};
     }
     auto [has_memory, told] = co_await when_all(ask(state), end(state, way, theirs));
