@@ -73,9 +73,11 @@ byte_channel& agent::start_bytes() noexcept {
 }
 
 void agent::start(const remote_mr_slice& flush_word,
-                  const std::optional<agent_protocol::payload>& expected) noexcept {
+                  const std::optional<agent_protocol::payload>& expected,
+                  std::optional<verbs::access> then) noexcept {
   context.flush_word = flush_word;
   expected_ = expected;
+  allows_then_ = then;
   is_running_ = !expected;
   if (!expected) proved.set();
   channel.start();
@@ -115,6 +117,8 @@ void agent::send_note(const note& ours) noexcept {
 
 void agent::on_frame(const frame& f, unsigned slot) noexcept {
   try {
+    // A refusal may still go to the peer as bytes.
+    if (bad_frame && f.kind != kind::bytes) return channel.release(slot);
     if (agent_protocol::has_payload(f.kind)) return on_bootstrap(f, slot);
     if (!is_running_) fail_frame("a frame before the peer has proved who it is");
     switch (f.kind) {
@@ -152,6 +156,7 @@ void agent::on_bootstrap(const frame& f, unsigned slot) {
   if (!expected_) fail_frame("a proof that nobody expects");
   if (!is_same_secret(agent_protocol::payload_of(f), *expected_)) fail_frame("the wrong proof");
   expected_.reset();
+  if (allows_then_) context.data.verbs().allow(*allows_then_);
   is_running_ = true;
   channel.release(slot);
   proved.set();
@@ -163,7 +168,7 @@ void agent::on_channel_failure() noexcept {
 }
 
 void agent::on_bad_frame(const failure& why) noexcept {
-  bad_frame = why;
+  if (!bad_frame) bad_frame = why;
   proved.set();
   context.break_connection(errc::bad_frame, "agent");
 }

@@ -41,9 +41,11 @@ class agent final : control_channel::listener {
   byte_channel& start_bytes() noexcept;
   /// Begins once both queue pairs are in RTS, before the first reap. `flush_word`: the peer's
   /// `lending::flush_word`. With `expected`, the peer must say that proof first: until then it gets
-  /// nothing and may do nothing.
+  /// nothing and may do nothing. `then`: the rights that the data queue pair
+  /// grants afterwards.
   void start(const remote_mr_slice& flush_word,
-             const std::optional<agent_protocol::payload>& expected = {}) noexcept;
+             const std::optional<agent_protocol::payload>& expected = {},
+             std::optional<verbs::access> then = {}) noexcept;
   /// Sends this side's proof, before anything else.
   void send_proof(const agent_protocol::payload& ours) noexcept;
   /// Set when the peer has said what was expected of it, or the agent has failed.
@@ -92,6 +94,7 @@ class agent final : control_channel::listener {
   control_channel::outgoing our_note_;
   control_channel::outgoing our_proof_;
   std::optional<agent_protocol::payload> expected_;  ///< The peer's proof, until it has come.
+  std::optional<verbs::access> allows_then_;         ///< Set until the proof has come.
   bool is_running_ = false;                          ///< The peer may use the agent.
 };
 

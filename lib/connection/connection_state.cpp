@@ -138,6 +138,7 @@ connection_state::connection_state(const connection_resources& r, const connecti
     allowed |= verbs::access::remote_read;  // The peer's flushes are READs.
     if (lending_.has_windows()) allowed |= verbs::access::mw_bind;
   }
+  if (options.credentials != nullptr) allows_then_ = std::exchange(allowed, verbs::access::none);
   qp.verbs().to_init(port_.number, options.pkey_index.value_or(0), allowed);
   const verbs::device_limits& limits = r.ctx.limits();
   const std::uint32_t rd_atomic = options.rd_atomic_max.value_or(rd_atomic_limit);
@@ -277,8 +278,8 @@ void connection_state::agree(const handshake::hello& remote, handshake::side our
   }
   if (!path_)
     bring_up(agent->control(), *agreement.control, control_timeout.value_or(options_.timeout));
-  agent->start(remote.agent.flush_word,
-               expected);  // The peer may send frames before this side is done.
+  // The peer may send frames before this side is done.
+  agent->start(remote.agent.flush_word, expected, allows_then_);
 }
 
 void connection_state::watch_over(std::unique_ptr<byte_channel>&& channel) {

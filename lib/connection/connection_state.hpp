@@ -133,6 +133,8 @@ class connection_state final : private timer, private byte_channel::listener {
   std::optional<request_op<write_request<1>>> beat_;
   std::optional<time_point> late_acks_until_;
   std::optional<verbs::rtr_attributes> path_;  ///< What rdma_cm has found.
+  /// What the peer may do, where it must prove itself first.
+  std::optional<verbs::access> allows_then_;
 
   bool is_end_told_ = false;      ///< Set by `has_told_end`.
   bool is_goodbye_said_ = false;  ///< Set by `close`, which may have been stopped after that.

@@ -230,6 +230,17 @@ void queue_pair::to_rts(const rts_attributes& a) {
   rd_atomic_max_ = a.rd_atomic_max;
 }
 
+void queue_pair::allow(access remote) {
+  if (state() != queue_pair_state::rts) {
+    detail::throw_failure(
+        errc::illegal_transition, "ibv_modify_qp",
+        detail_text("access to a queue pair in %s; in RTS it can be changed", to_string(state())));
+  }
+  ibv_qp_attr attributes{};
+  attributes.qp_access_flags = unsigned(remote);
+  modify(queue_pair_state::rts, attributes, IBV_QP_ACCESS_FLAGS);
+}
+
 void queue_pair::to_error() {
   check_transition(state(), queue_pair_state::error);
   ibv_qp_attr attributes{};

@@ -2,6 +2,7 @@
 #include <cordma/connection/connection.hpp>
 
 #include "connection/bootstrap.hpp"
+#include "connection/connection_state.hpp"
 #include "connection/shake_hands.hpp"
 #include "io/stream_channel.hpp"
 #include "queue/send_queue.hpp"
@@ -111,6 +112,42 @@ TEST_CASE("an idle connection beats for as long as it lives, and a busy one does
     };
     p.rt.run(work());
   }
+}
+
+namespace {
+
+unsigned rights_of(cordma::queue_pair& qp) {
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr initial{};
+  REQUIRE(::ibv_query_qp(qp.verbs().native_handle(), &attributes, IBV_QP_ACCESS_FLAGS, &initial) ==
+          0);
+  return attributes.qp_access_flags;
+}
+
+}  // namespace
+
+TEST_CASE("where there are credentials, a peer may do nothing before it has proved who it is",
+          "[connection][device][N2]") {
+  runtime rt{test::on_test_device()};
+  const credentials key = credentials::psk({"db-1", std::vector(32, std::byte{7})});
+  connection_options options;
+  const auto here = socket_address::loopback(0);
+  detail::connection_state open{rt.resources(), options, here, here};
+  options.credentials = &key;
+  detail::connection_state mine{rt.resources(), options, here, here};
+  detail::connection_state peer{rt.resources(), options, here, here};
+  const unsigned wanted = rights_of(open.qp);
+  CHECK((wanted & IBV_ACCESS_REMOTE_WRITE) != 0);
+  CHECK(rights_of(mine.qp) == 0);
+  agent_protocol::payload proof{};
+  proof[0] = std::byte{1};
+  mine.agree(peer.local_hello, handshake::side::listener, proof);
+  peer.agree(mine.local_hello, handshake::side::client);
+  CHECK(mine.qp.verbs().query_state() == verbs::queue_pair_state::rts);
+  CHECK(rights_of(mine.qp) == 0);
+  peer.agent->send_proof(proof);
+  rt.run(mine.proved());
+  CHECK(rights_of(mine.qp) == wanted);
 }
 
 namespace {

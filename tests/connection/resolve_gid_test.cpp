@@ -1,6 +1,8 @@
 #include "connection/resolve_gid.hpp"
 
 #include "support/connected_pair.hpp"
+#include "support/raw_peer.hpp"
+#include "support/some_hello.hpp"
 #include "support/until.hpp"
 
 #include <cordma/coro/when_all.hpp>
@@ -20,6 +22,7 @@ namespace {
 
 /// While it is closed, the kernel's search for a way takes as long as the test likes.
 std::atomic<bool> is_closed = false;
+std::atomic<bool> is_searching = false;  ///< A search waits until it is open.
 std::counting_semaphore<> opened{0};
 constexpr auto patience = 20s;
 
@@ -29,7 +32,11 @@ constexpr auto patience = 20s;
 extern "C" ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
   static auto* const next =
       reinterpret_cast<decltype(&ibv_create_ah)>(::dlsym(RTLD_NEXT, "ibv_create_ah"));
-  if (is_closed) static_cast<void>(opened.try_acquire_for(patience));
+  if (is_closed) {
+    is_searching = true;
+    static_cast<void>(opened.try_acquire_for(patience));
+    is_searching = false;
+  }
   return next(pd, attributes);
 }
 
@@ -56,4 +63,39 @@ TEST_CASE("a stop of the search for a GID leaves the thread to others", "[connec
   auto [ended_after_others, done] = rt.run(when_all(search(), others()));
   is_closed = false;
   CHECK(ended_after_others);
+}
+
+TEST_CASE("while a listener looks for the way to a client, the executor serves others",
+          "[connection][device]") {
+  test::connected_pair p;
+  if (!p.rt.context().active_port().is_ethernet()) return;
+  handshake::hello hello = p.client.local_hello();
+  hello.gid.raw[15] ^= 0x55;
+  connection_options options;
+  options.allow_foreign_gid = true;
+  listener door = p.rt.listen({}, {}, options);
+  is_closed = true;
+  bool is_answered = false;
+  bool was_served_meanwhile = false;
+  const auto speak = [&]() -> task<> {
+    test::raw_peer peer = co_await stream_socket::connect(
+        p.rt.executor(), socket_address::loopback(door.local_endpoint().port));
+    co_await test::greet(peer, hello);
+    static_cast<void>(co_await as_result(bootstrap::read_hello(peer)));
+    is_answered = true;
+  };
+  const auto serve_others = [&]() -> task<> {
+    const auto begun = [] { return is_searching.load(); };
+    const auto seen =
+        co_await as_result(with_timeout(test::until(p.rt.executor(), begun), patience));
+    if (seen.has_value()) {
+      co_await p.open({});
+      was_served_meanwhile = p.client.is_open() && is_searching && !is_answered;
+    }
+    opened.release();
+  };
+  p.rt.run(when_all(speak(), serve_others()));
+  is_closed = false;
+  CHECK(was_served_meanwhile);
+  CHECK(is_answered);
 }

@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <array>
 #include <cerrno>
 #include <string>
 
@@ -45,6 +46,31 @@ TEST_CASE("a transition that skips a state is refused and changes nothing", "[ve
   CHECK(failure.code == cordma::errc::illegal_transition);
   CHECK_THAT(failure.to_string(), Contains("RESET to RTR") && Contains("goes to: RESET, INIT"));
   CHECK(l.qp.query_state() == queue_pair_state::reset);
+}
+
+TEST_CASE("what a peer may do is changed while the queue pair is ready", "[verbs][device][N8]") {
+  loopback l;
+  const cordma::failure early = failure_of([&] { l.qp.allow(verbs::access::remote_read); });
+  CHECK(early.code == cordma::errc::illegal_transition);
+  CHECK_THAT(early.to_string(), Contains("in RESET; in RTS"));
+  l.connect();
+  memory_region target{l.pd, l.bytes.data(), l.bytes.size(),
+                       verbs::access::local_write | verbs::access::remote_write};
+  const auto write = [&] {
+    raw::request request{
+        IBV_WR_RDMA_WRITE, raw::piece(l.mr.address(), 64, l.mr.lkey()),
+        raw::remote{reinterpret_cast<std::uint64_t>(l.bytes.data()) + 4096, target.rkey()}};
+    REQUIRE(raw::try_post(l.qp, request) == 0);
+    std::array<ibv_wc, 1> wc{};
+    while (l.cq.poll(wc) == 0) {
+    }
+    return wc[0].status;
+  };
+  l.qp.allow(verbs::access::remote_write);
+  CHECK(l.qp.query_state() == queue_pair_state::rts);
+  CHECK(write() == IBV_WC_SUCCESS);
+  l.qp.allow(verbs::access::none);
+  CHECK(write() == IBV_WC_REM_INV_REQ_ERR);
 }
 
 TEST_CASE("an attribute that the port refuses is named", "[verbs][device][N8]") {

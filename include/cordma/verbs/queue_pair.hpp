@@ -66,6 +66,9 @@ class CORDMA_EXPORT queue_pair {
   void to_rts(const rts_attributes& attributes);
   void to_error();
   void to_reset();
+  /// Replaces what the peer may do, which `to_init` has set; in RTS (IBTA 11.2.5.2, RTS to RTS).
+  /// \errors  errc::illegal_transition: not in RTS. An errno of ibv_modify_qp(3).
+  void allow(access remote);
 
   /// Posts requests. Returns 0 or an errno; after an error `bad` is the refused request
   /// (ibv_post_send(3), ibv_post_recv(3)). \cost  no system call on hardware.
