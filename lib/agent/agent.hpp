@@ -40,9 +40,9 @@ class agent final : control_channel::listener {
   /// the first reap.
   byte_channel& start_bytes() noexcept;
   /// Begins once both queue pairs are in RTS, before the first reap. `flush_word`: the peer's
-  /// `lending::flush_word`. With `expected`, the peer must say that proof first: until then it gets
-  /// nothing and may do nothing. `then`: the rights that the data queue pair
-  /// grants afterwards.
+  /// `lending::flush_word`. With `expected`, the peer must send that proof first: until then the
+  /// peer gets nothing and may do nothing. `then`: the rights that the data queue pair grants
+  /// afterwards.
   void start(const remote_mr_slice& flush_word,
              const std::optional<agent_protocol::payload>& expected = {},
              std::optional<verbs::access> then = {}) noexcept;

@@ -65,7 +65,7 @@ struct door_keeper {
     CHECK(v.reason() == make_error_code(errc::bad_frame));
     REQUIRE(v.self().bad_frame);
     CHECK_THAT(v.self().bad_frame->to_string(), Catch::Contains(says));
-    CHECK(v.self().proved.is_set());  // Whoever waits for the proof learns of it.
+    CHECK(v.self().proved.is_set());  // Waiters for the proof learn of the end.
     CHECK(peer->heard.empty());
     CHECK(held_by(v.self(), world.memory) == at_first);
     CHECK_FALSE(v.self().peer_note);

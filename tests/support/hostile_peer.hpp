@@ -53,7 +53,7 @@ class victim {
   /// Does what `connection::drop` does.
   void cut_off(errc why) noexcept;
 
-  /// What the peer must prove first; set before there is one.
+  /// The proof that the peer must send first; set before there is a peer.
   std::optional<agent_protocol::payload> expected;
 
  private:
