@@ -187,6 +187,14 @@ void run_lanes(runtime& rt, std::uint64_t count, std::uint64_t seed, auto one_in
   rt.run(all());
 }
 
+/// What is held once `queue_pairs` are left.
+std::string held_with(cordma::executor& executor, long queue_pairs) {
+  executor.run(test::until(executor, [&] {
+    return verbs_faults::live_objects()[std::size_t(verbs_faults::kind::qp)] == queue_pairs;
+  }));
+  return test::holdings();
+}
+
 void check_streams(std::uint64_t count, std::uint64_t seed) {
   test::connected_pair p;
   tally counted{"streams"};
@@ -194,8 +202,7 @@ void check_streams(std::uint64_t count, std::uint64_t seed) {
     return [&](const client_frames& flips) { return over_a_stream(p, flips, counted); };
   };
   run_lanes(p.rt, lanes, seed, one_in);
-  p.rt.run(current_environment());
-  const std::string before = test::holdings();
+  const std::string before = held_with(p.rt.executor(), 4);
   run_lanes(p.rt, count, seed, one_in);
   CHECK(counted.complaints == "");
   CHECK(test::settled_holdings(p.rt.executor(), before) == before);
@@ -214,7 +221,7 @@ void check_rdma_cm(std::uint64_t count, std::uint64_t seed) {
     };
   };
   run_lanes(r.rt, lanes, seed, one_in);
-  const std::string before = test::holdings();
+  const std::string before = held_with(r.rt.executor(), 0);
   run_lanes(r.rt, count, seed, one_in);
   CHECK(counted.complaints == "");
   CHECK(test::settled_holdings(r.rt.executor(), before) == before);
