@@ -294,9 +294,9 @@ void connection_state::watch_over(std::unique_ptr<byte_channel>&& channel) {
   on_channel_change();  // The peer may have said its goodbye before.
 }
 
-/// Where neither a socket nor rdma_cm tells of the peer's end, the agent can ask after it as well.
+/// Where the kernel does not ask after a peer that grants no writes, the agent can.
 bool connection_state::can_beat() const noexcept {
-  return peer_hello.allows_writes || (agent && !channel_->ends_with_peer());
+  return peer_hello.allows_writes || (agent && !channel_->finds_dead_hosts());
 }
 
 void connection_state::abort(errc code, const char* call) noexcept {
