@@ -18,8 +18,9 @@ namespace cordma::test {
 
 /// A runtime, and where rdma_cm finds its device.
 struct cm_runtime {
-  cm_runtime()
-      : address{cm::test::device_address(rt.context(), rt.context().active_port().number)} {}
+  explicit cm_runtime(runtime_options options = {})
+      : rt{on_test_device(std::move(options))},
+        address{cm::test::device_address(rt.context(), rt.context().active_port().number)} {}
   /// Listens by rdma_cm. Strangers reach the address of a device that is not soft0.
   listener listen(connection_options options = {}, const listener_options& limits = {}) {
     options.insecure = true;
@@ -43,7 +44,7 @@ struct cm_runtime {
   }
   cm::event_channel& events() { return rt.resources().ways.cm_events(); }
 
-  runtime rt{on_test_device()};
+  runtime rt;
   socket_address address;
 };
 
