@@ -190,6 +190,8 @@ task<> connection_state::proved() {
        {static_cast<callback_queue_pair*>(&qp), &agent->control()}) {
     if (pair->has_failed()) throw error{pair->failure_reason().to_failure(local_hello.qpn)};
   }
+  if (!agent->is_running())
+    throw_failure(errc::disconnected, "handshake", "the peer has gone before its proof");
 }
 
 task<> connection_state::resolve(const ibv_gid& gid) {

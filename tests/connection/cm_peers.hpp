@@ -58,9 +58,9 @@ inline void check_that_messages_pass(runtime& rt, connection& from, connection& 
 /// One side of a handshake over rdma_cm, from the hello on spoken by the test.
 class cm_speaker {
  public:
-  explicit cm_speaker(cm_runtime& r) : resources_{r.rt.resources()}, events_{r.events()} {
-    options_ = r.rt.connection_defaults();
-  }
+  explicit cm_speaker(cm_runtime& r) : cm_speaker{r, r.rt.connection_defaults()} {}
+  cm_speaker(cm_runtime& r, const connection_options& options)
+      : resources_{r.rt.resources()}, events_{r.events()}, options_{options} {}
 
   /// Connects the agents' queue pairs, as a client.
   task<> connect(socket_address to) {

@@ -1,17 +1,14 @@
 // Clients that fall silent in the middle of TLS, in all places for handshakes.
-#include "security/tls_channel.hpp"
+#include "first_record.hpp"
 
 #include "support/connected_pair.hpp"
 #include "support/raw_peer.hpp"
 #include "support/some_hello.hpp"
 
 #include <cordma/coro/when_all.hpp>
-#include <cordma/coro/when_any.hpp>
 #include <cordma/security/credentials.hpp>
 
 #include <catch2/catch.hpp>
-
-#include <sys/socket.h>
 
 #include <array>
 #include <string>
@@ -21,19 +18,6 @@ using namespace cordma;
 using namespace std::chrono_literals;
 
 namespace {
-
-/// What a client of TLS says first.
-std::vector<std::byte> first_record(runtime& rt, const credentials& key) {
-  std::array<int, 2> fds{};
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) == 0);
-  tls_channel tls{
-      key, std::make_unique<stream_channel>(stream_socket{rt.executor(), unique_fd{fds[0]}})};
-  test::raw_peer wire{stream_socket{rt.executor(), unique_fd{fds[1]}}};
-  std::vector<std::byte> said(4096);
-  const auto ended = rt.run(when_any(read_some(wire, said), tls.shake_hands(tls_role::client, "")));
-  said.resize(std::get<0>(ended));
-  return said;
-}
 
 /// Says the start and the first record of TLS, and hears that the listener answers.
 task<test::raw_peer> fall_silent(runtime& rt, std::uint16_t port,
@@ -73,7 +57,7 @@ TEST_CASE("a flood of clients that fall silent within TLS keeps no real client o
   const credentials key = credentials::psk({"db-1", std::vector(32, std::byte{7})});
   listener door = rt.listen({}, {.handshakes_max = places, .handshake_timeout = 10 * grace},
                             {.credentials = &key});
-  const std::vector<std::byte> record = first_record(rt, key);
+  const std::vector<std::byte> record = test::first_record(rt, key);
   std::vector<test::raw_peer> silent;
   for (std::size_t n = 0; n < flood; ++n) {
     silent.push_back(rt.run(fall_silent(rt, door.local_endpoint().port, record)));
