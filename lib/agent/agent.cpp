@@ -115,6 +115,8 @@ void agent::send_note(const note& ours) noexcept {
 
 void agent::on_frame(const frame& f, unsigned slot) noexcept {
   try {
+    // A refusal may still go to the peer as bytes.
+    if (bad_frame && f.kind != kind::bytes) return channel.release(slot);
     if (agent_protocol::has_payload(f.kind)) return on_bootstrap(f, slot);
     if (!is_running_) fail_frame("a frame before the peer has proved who it is");
     switch (f.kind) {
@@ -163,7 +165,7 @@ void agent::on_channel_failure() noexcept {
 }
 
 void agent::on_bad_frame(const failure& why) noexcept {
-  bad_frame = why;
+  if (!bad_frame) bad_frame = why;
   proved.set();
   context.break_connection(errc::bad_frame, "agent");
 }

@@ -84,9 +84,14 @@ task<handshake::received_hello> read_hello(byte_channel& channel) {
       expect<handshake::hello>(got, "another frame came where a hello was due"), got.bytes};
 }
 
-task<> read_acceptance(byte_channel& channel) {
+task<> read_acceptance(byte_channel& channel, handshake::nonce ours) {
   const received got = co_await read_frame(channel, "its verdict");
-  expect<handshake::verdict>(got, "another frame came where a verdict was due");
+  const auto& said = expect<handshake::verdict>(got, "another frame came where a verdict was due");
+  if (said.of == ours) co_return;
+  throw error{{.code = errc::bad_handshake,
+               .call = "handshake",
+               .detail = "the verdict accepts another hello than this side's: it is of another "
+                         "handshake"}};
 }
 
 task<> read_refusal(byte_channel& channel) {

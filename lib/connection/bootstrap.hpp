@@ -21,8 +21,9 @@ task<handshake::start> read_start(byte_channel& channel);
 task<handshake::received_hello> read_hello(byte_channel& channel);
 /// Throws the failure that the peer's next frame, a refusal, says. \errors as `read_start`.
 task<> read_refusal(byte_channel& channel);
-/// Returns when the peer accepted. \errors as `read_start`.
-task<> read_acceptance(byte_channel& channel);
+/// Returns when the peer accepted the hello with that nonce. \errors as `read_start`;
+///   errc::bad_handshake: it accepted another one, as who repeats what was recorded does.
+task<> read_acceptance(byte_channel& channel, handshake::nonce ours);
 /// Tells the peer why it is refused. Waits a bounded time for the peer to close, because closing a
 /// socket with unread bytes would discard what was just sent. \errors only `cancelled`.
 task<> refuse(byte_channel& channel, failure why);

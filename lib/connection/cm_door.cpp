@@ -228,7 +228,8 @@ task<connection> connect_by_cm(connection_resources resources, endpoint server,
   state->local_hello.nonce = ours.nonce;
   const std::span<const std::byte> data = options.plain ? plain_data(options) : greeting;
   co_await request(id, qpn_of(*state, options), data, parameters_of(*state, options));
-  if (!options.plain) check_mode(start_of(id.from_peer()), options);
+  std::optional<handshake::start> theirs;
+  if (!options.plain) check_mode(theirs.emplace(start_of(id.from_peer())), options);
   bring_up(*state, options, id);
   if (options.plain) {
     keep_private_data(*state, id.from_peer());
@@ -242,7 +243,7 @@ task<connection> connect_by_cm(connection_resources resources, endpoint server,
   const socket_address peer = id.peer();
   link way{local, peer, std::make_unique<cm_link>(*state, &bytes, std::move(id)), server.host};
   co_await way.secure(options.credentials, tls_role::client);
-  co_return co_await agree_as_client(state, way);
+  co_return co_await agree_as_client(state, way, theirs->nonce);
 }
 
 }  // namespace cordma::detail

@@ -208,6 +208,15 @@ hello decode_hello(bytes in) {
   return h;
 }
 
+verdict decode_verdict(bytes in) {
+  verdict v{.code = get<std::uint8_t>(in, at::code)};
+  if (v.is_accepted())
+    v.of = get_bytes<sizeof v.of>(in, at::text);
+  else
+    v.text = get_text<refusal_text_max>(in, at::text);
+  return v;
+}
+
 template <class T>
 T random_value() {
   T value;
@@ -279,7 +288,10 @@ start_bytes_t encode(const start& s) noexcept {
 frame_bytes_t encode(const verdict& v) noexcept {
   frame_bytes_t out = begin(kind::verdict);
   put(out, at::code, v.code);
-  put_text(out, at::text, v.text.view());
+  if (v.is_accepted())
+    put(out, at::text, v.of);
+  else
+    put_text(out, at::text, v.text.view());
   return out;
 }
 
@@ -316,8 +328,7 @@ frame decode(std::span<const std::byte> in) {
       break;
     case kind::verdict:
       if (is_start) break;
-      return verdict{.code = get<std::uint8_t>(in, at::code),
-                     .text = get_text<refusal_text_max>(in, at::text)};
+      return decode_verdict(in);
     case kind::start:
       if (!is_start) break;
       return start{.minor = get<std::uint8_t>(in, at::minor),

@@ -36,8 +36,8 @@ task<> say(byte_channel& channel, std::array<std::byte, N> words) {
   co_await write_all(channel, words);
 }
 
-task<> accept_peer(byte_channel& channel) {
-  return say(channel, handshake::encode(handshake::verdict::accepted()));
+task<> accept_peer(byte_channel& channel, const handshake::hello& theirs) {
+  return say(channel, handshake::encode(handshake::verdict::accepted(theirs.nonce)));
 }
 
 /// What each side's agent says first: values that only the ends of this TLS connection can make,
@@ -89,13 +89,16 @@ void admit_plain(const admission& admit, connection_options& options, const sock
   options.private_data = asked(admit, options, std::move(shown)).reply;
 }
 
-task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link& way) {
+task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link& way,
+                                 std::optional<handshake::nonce> of_start) {
   const handshake::frame_bytes_t hello = handshake::encode(state->local_hello);
   co_await way.heard(write_all(way.channel(), hello));
   const handshake::received_hello theirs = co_await way.heard(bootstrap::read_hello(way.channel()));
   const std::optional<proofs> bound = proofs_of(way, hello, theirs.bytes);
   std::optional<failure> why;
   try {
+    if (of_start && theirs.nonce != *of_start)
+      throw_failure(errc::bad_handshake, "handshake", "the hello is not that of the start");
     co_await admit_peer_gid(*state, theirs);
     state->agree(theirs, handshake::side::client,
                  bound ? std::optional{bound->server} : std::nullopt);
@@ -107,8 +110,8 @@ task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link&
     throw error{*why};
   }
   if (bound) state->agent->send_proof(bound->client);
-  co_await accept_peer(way.channel());
-  co_await bootstrap::read_acceptance(way.channel());
+  co_await accept_peer(way.channel(), theirs);
+  co_await bootstrap::read_acceptance(way.channel(), state->local_hello.nonce);
   co_await state->proved();
   state->peer_identity = way.peer_identity;
   state->watch_over(way.take_channel());
@@ -135,10 +138,10 @@ task<connection> agree_as_server(const handshake::start& theirs, const connectio
   state->agree(hello, handshake::side::listener,
                bound ? std::optional{bound->client} : std::nullopt);
   co_await write_all(way.channel(), ours);
-  co_await bootstrap::read_acceptance(way.channel());
+  co_await bootstrap::read_acceptance(way.channel(), state->local_hello.nonce);
   if (bound) state->agent->send_proof(bound->server);
   co_await state->proved();
-  co_await accept_peer(way.channel());
+  co_await accept_peer(way.channel(), hello);
   state->peer_identity = way.peer_identity;
   state->watch_over(way.take_channel());
   co_return connection{std::move(state)};
@@ -161,7 +164,9 @@ task<connection> shake_hands_as_server(connection_resources resources, connectio
   co_await way.secure(options.credentials, tls_role::server);
   std::unique_ptr<connection_state> state;
   const auto make = [&]() -> auto& {
-    return state = std::make_unique<connection_state>(resources, options, way.local, way.peer);
+    state = std::make_unique<connection_state>(resources, options, way.local, way.peer);
+    state->local_hello.nonce = handshake::random_nonce();
+    return state;
   };
   co_return co_await agree_as_server(start, options, way, admit, make);
 }

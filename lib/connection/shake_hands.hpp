@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 
 namespace cordma::detail {
@@ -36,7 +37,9 @@ void admit_plain(const admission& admit, connection_options& options, const sock
                  std::span<const std::byte> data);
 
 /// Goes on after the starts, where the control queue pair is connected already, or TLS runs.
-task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link& way);
+/// `of_start`: the nonce of the listener's start, if it has sent one.
+task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link& way,
+                                 std::optional<handshake::nonce> of_start = {});
 /// `theirs` is the peer's start. `state_for` gives the state once the program has admitted the
 /// peer. Its owner keeps the state until the connection has it: `way` may run over its agent.
 task<connection> agree_as_server(const handshake::start& theirs, const connection_options& options,

@@ -35,13 +35,13 @@ task<> connect_side(byte_channel& s, std::uint32_t& peer_qpn) {
   co_await test::greet(s, some_hello(11));
   peer_qpn = (co_await bootstrap::read_hello(s)).qpn;
   co_await test::say_accepted(s);
-  co_await bootstrap::read_acceptance(s);
+  co_await bootstrap::read_acceptance(s, {});
 }
 
 task<> accept_side(byte_channel& s, std::uint32_t& peer_qpn) {
   peer_qpn = (co_await test::read_greeting(s)).qpn;
   co_await test::say(s, handshake::encode(some_hello(22)));
-  co_await bootstrap::read_acceptance(s);
+  co_await bootstrap::read_acceptance(s, {});
   co_await test::say_accepted(s);
 }
 
@@ -111,7 +111,7 @@ TEST_CASE("frames out of order are no handshake", "[connection][N2]") {
   p.executor.run(test::say_accepted(*p.client));
   CHECK(outcome_of(p, read_one(*p.server)).code == make_error_code(errc::bad_handshake));
   p.executor.run(test::say(*p.client, handshake::encode(some_hello(5))));
-  CHECK(outcome_of(p, bootstrap::read_acceptance(*p.server)).code ==
+  CHECK(outcome_of(p, bootstrap::read_acceptance(*p.server, {})).code ==
         make_error_code(errc::bad_handshake));
 }
 

@@ -23,7 +23,8 @@ inline std::uint64_t number(std::span<const std::byte> in, std::size_t at, std::
   return value;
 }
 
-/// The start, the hello and the verdict of a client, one after another.
+/// The start, the hello and the verdict of a client, one after another. The verdict's nonce is how
+/// it differs from the right one.
 struct client_frames {
   static constexpr std::size_t hello_at = handshake::start_bytes;
   static constexpr std::size_t verdict_at = hello_at + handshake::frame_bytes;
@@ -32,7 +33,7 @@ struct client_frames {
   client_frames() = default;
   explicit client_frames(const handshake::hello& hello) {
     const auto start = handshake::encode(handshake::start{.nonce = hello.nonce});
-    const auto verdict = handshake::encode(handshake::verdict::accepted());
+    const auto verdict = handshake::encode(handshake::verdict::accepted({}));
     const auto rest = std::ranges::copy(start, bytes.begin()).out;
     std::ranges::copy(verdict, std::ranges::copy(handshake::encode(hello), rest).out);
   }
@@ -69,7 +70,7 @@ struct client_frames {
 /// Returns true for bytes that are the program's, for people to read, or reserved.
 inline bool is_free(std::size_t at) noexcept {
   if (at < client_frames::hello_at) return false;
-  if (at >= client_frames::verdict_at) return at - client_frames::verdict_at >= 10;
+  if (at >= client_frames::verdict_at) return at - client_frames::verdict_at >= 32;
   const std::size_t in_hello = at - client_frames::hello_at;
   return (in_hello >= 64 && in_hello < 96) || (in_hello >= 128 && in_hello < 192) ||
          in_hello >= 221;
@@ -220,6 +221,9 @@ inline faults faults_of(const client_frames& said, const judge& by) {
   if (!found.are_none()) return found;
   check_preamble(found, said.verdict(), 2);
   check_refusal(found, said.verdict());
+  const auto nonce = said.verdict().subspan(16, 16);
+  found.add(std::ranges::any_of(nonce, [](std::byte b) { return b != std::byte{0}; }),
+            errc::bad_handshake);
   return found;
 }
 

@@ -23,7 +23,7 @@ task<failure> told_after_hello(cm_speaker& client) {
   result<handshake::received_hello> hello =
       co_await as_result(bootstrap::read_hello(*client.channel));
   if (hello.has_failure()) co_return hello.failure();
-  const result<void> verdict = co_await as_result(bootstrap::read_acceptance(*client.channel));
+  const result<void> verdict = co_await as_result(bootstrap::read_acceptance(*client.channel, {}));
   co_return verdict.has_failure() ? verdict.failure() : failure{};
 }
 
@@ -118,7 +118,8 @@ TEST_CASE("a client of rdma_cm refuses a listener's agent of another version, an
     static_cast<void>(co_await bootstrap::read_hello(*server.channel));
     server.state->local_hello.agent.version = 9;
     co_await server.say_hello();
-    const result<void> verdict = co_await as_result(bootstrap::read_acceptance(*server.channel));
+    const result<void> verdict =
+        co_await as_result(bootstrap::read_acceptance(*server.channel, {}));
     co_return verdict.has_failure() ? verdict.failure() : failure{};
   };
   const auto [made, told] = r.rt.run(
@@ -126,6 +127,27 @@ TEST_CASE("a client of rdma_cm refuses a listener's agent of another version, an
   REQUIRE(made.has_failure());
   CHECK_THAT(made.failure().to_string(), Catch::Contains("version 3 here, 9 there"));
   CHECK(told.code == make_error_code(errc::incompatible_peer));
+}
+
+TEST_CASE("a client of rdma_cm refuses a hello that is not that of the listener's start",
+          "[connection][device][rdma_cm][N2]") {
+  cm_runtime r;
+  cm::listener from{r.events(), r.address};
+  cm_speaker server{r};
+  const auto answer = [&]() -> task<failure> {
+    co_await server.accept(from);
+    static_cast<void>(co_await bootstrap::read_hello(*server.channel));
+    server.state->local_hello.nonce = handshake::random_nonce();
+    co_await server.say_hello();
+    const result<void> verdict =
+        co_await as_result(bootstrap::read_acceptance(*server.channel, {}));
+    co_return verdict.has_failure() ? verdict.failure() : failure{};
+  };
+  const auto [made, told] = r.rt.run(
+      when_all(as_result(r.rt.connect(cm_runtime::by_cm(from.local_address()))), answer()));
+  REQUIRE(made.has_failure());
+  CHECK(made.failure().code == make_error_code(errc::bad_handshake));
+  CHECK_THAT(told.to_string(), Catch::Contains("the hello is not that of the start"));
 }
 
 TEST_CASE("a client of rdma_cm that never confirms its queue pair is let go at the deadline",

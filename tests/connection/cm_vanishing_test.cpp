@@ -87,9 +87,9 @@ task<> come_and_vanish(vanishing_rig& rig, socket_address to, step last) {
   byte_channel* const bytes = co_await rig.secure(client, tls, tls_role::client);
   const auto hello = handshake::encode(client.state->local_hello);
   co_await write_all(*bytes, hello);
-  static_cast<void>(co_await bootstrap::read_hello(*bytes));
+  const handshake::received_hello theirs = co_await bootstrap::read_hello(*bytes);
   if (last == step::says_hello) co_return;
-  co_await test::say_accepted(*bytes);
+  co_await test::say_accepted(*bytes, theirs.nonce);
   // The listener's proof shows that it has the verdict.
   co_await client.state->agent->proved.wait();
 }
@@ -107,12 +107,12 @@ task<> answer_and_vanish(vanishing_rig& rig, cm::listener& from, step last) {
   std::optional<tls_channel> tls;
   byte_channel* const bytes = co_await rig.secure(server, tls, tls_role::server);
   if (last == step::secures) co_return;
-  static_cast<void>(co_await bootstrap::read_hello(*bytes));
+  const handshake::received_hello theirs = co_await bootstrap::read_hello(*bytes);
   const auto hello = handshake::encode(server.state->local_hello);
   co_await write_all(*bytes, hello);
-  co_await bootstrap::read_acceptance(*bytes);
+  co_await bootstrap::read_acceptance(*bytes, server.state->local_hello.nonce);
   if (last == step::says_hello) co_return;
-  co_await test::say_accepted(*bytes);
+  co_await test::say_accepted(*bytes, theirs.nonce);
 }
 
 }  // namespace

@@ -105,10 +105,15 @@ failure failure_of(const auto& outcome) {
 task<failure> speak(byte_channel& channel, std::span<const std::byte> greeting,
                     const client_frames& said) {
   co_await write_all(channel, greeting);
-  const auto hello = co_await as_result(bootstrap::read_hello(channel));
+  auto hello = co_await as_result(bootstrap::read_hello(channel));
   if (hello.has_failure()) co_return hello.failure();
-  co_await write_all(channel, said.verdict());
-  co_return failure_of(co_await as_result(bootstrap::read_acceptance(channel)));
+  handshake::frame_bytes_t verdict;
+  std::ranges::copy(said.verdict(), verdict.begin());
+  for (std::size_t n = 0; n < hello->nonce.size(); ++n) verdict[16 + n] ^= hello->nonce[n];
+  co_await write_all(channel, verdict);
+  handshake::nonce ours;
+  std::ranges::copy(said.hello().subspan(192, 16), ours.begin());
+  co_return failure_of(co_await as_result(bootstrap::read_acceptance(channel, ours)));
 }
 
 /// One handshake over a stream.

@@ -81,7 +81,7 @@ struct fixture {
     ++begun;
     const handshake::hello remote = co_await test::read_greeting(stream);
     co_await test::say(stream, handshake::encode(some_hello(2)));
-    co_await bootstrap::read_acceptance(stream);
+    co_await bootstrap::read_acceptance(stream, {});
     co_await test::say_accepted(stream);
     greeted.push_back(remote.qpn);
     co_return connection{};
@@ -103,7 +103,7 @@ task<std::uint32_t> shake_on(byte_channel& s, std::uint32_t qpn) {
   co_await test::greet(s, some_hello(qpn));
   static_cast<void>(co_await bootstrap::read_hello(s));
   co_await test::say_accepted(s);
-  co_await bootstrap::read_acceptance(s);
+  co_await bootstrap::read_acceptance(s, {});
   co_return qpn;
 }
 

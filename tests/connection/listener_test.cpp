@@ -134,8 +134,8 @@ task<told> shake_by_hand(runtime& rt, socket_address where, handshake::hello hel
   co_await test::greet(stream, hello);
   const auto answer = co_await as_result(bootstrap::read_hello(stream));
   if (answer.has_failure()) co_return told{.refusal = answer.failure()};
-  co_await test::say_accepted(stream);
-  co_await bootstrap::read_acceptance(stream);
+  co_await test::say_accepted(stream, (*answer).nonce);
+  co_await bootstrap::read_acceptance(stream, hello.nonce);
   co_return told{.answer = *answer};
 }
 

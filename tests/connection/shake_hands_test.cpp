@@ -89,6 +89,85 @@ TEST_CASE("a client whose start does not fit is told why, and the next is served
 
 namespace {
 
+/// The bytes of a client's whole handshake, and what the listener says to them.
+struct recording {
+  handshake::start start{.nonce = handshake::random_nonce()};
+  handshake::hello hello;
+  std::optional<handshake::nonce> accepts{};  ///< Of the listener's hello, once one was accepted.
+
+  task<result<void>> play(test::connected_pair& p) {
+    test::raw_peer peer = co_await stream_socket::connect(
+        p.rt.executor(), socket_address::loopback(p.door.local_endpoint().port));
+    hello.nonce = start.nonce;
+    co_await test::say(peer, handshake::encode(start));
+    co_await test::say(peer, handshake::encode(hello));
+    const handshake::hello theirs = co_await bootstrap::read_hello(peer);
+    if (!accepts) accepts = theirs.nonce;
+    co_await test::say_accepted(peer, *accepts);
+    co_return co_await as_result(bootstrap::read_acceptance(peer, hello.nonce));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a whole handshake that was recorded is refused when it is said again",
+          "[connection][device][N2]") {
+  test::connected_pair p;
+  recording recorded{.hello = p.client.local_hello()};
+  CHECK(p.rt.run(recorded.play(p)).has_value());
+  const connection first = p.rt.run(p.door.accept());
+  const result<void> again = p.rt.run(recorded.play(p));
+  REQUIRE(again.has_failure());
+  CHECK(again.failure().code == make_error_code(errc::bad_handshake));
+  CHECK_THAT(again.failure().to_string(), Catch::Contains("it is of another handshake"));
+  CHECK(p.door.counters().rejected == 1);
+  p.rt.run(p.open({}));
+  CHECK(p.client.is_open());
+}
+
+TEST_CASE("a listener that accepts another client's hello gives no connection",
+          "[connection][device][N2]") {
+  test::connected_pair p;
+  stream_listener door{p.rt.executor(), socket_address::loopback(0)};
+  handshake::hello hello = p.server.local_hello();
+  const auto answer = [&]() -> task<> {
+    test::raw_peer peer{co_await door.accept()};
+    static_cast<void>(co_await test::read_greeting(peer));
+    co_await test::say(peer, handshake::encode(hello));
+    co_await bootstrap::read_acceptance(peer, hello.nonce);
+    co_await test::say_accepted(peer, handshake::random_nonce());
+  };
+  const endpoint where{"127.0.0.1", door.local_address().port()};
+  const auto [said, made] = p.rt.run(when_all(answer(), as_result(p.rt.connect(where))));
+  REQUIRE(made.has_failure());
+  CHECK(made.failure().code == make_error_code(errc::bad_handshake));
+}
+
+TEST_CASE("a listener that names another host's GID is refused, and told",
+          "[connection][device][N2]") {
+  test::connected_pair p;
+  if (p.server.local_hello().layer != handshake::link_layer::ethernet) return;
+  stream_listener door{p.rt.executor(), socket_address::loopback(0)};
+  handshake::hello hello = p.server.local_hello();
+  hello.gid.raw[15] ^= 0x55;
+  const auto answer = [&]() -> task<failure> {
+    test::raw_peer peer{co_await door.accept()};
+    static_cast<void>(co_await test::read_greeting(peer));
+    co_await test::say(peer, handshake::encode(hello));
+    const auto heard = co_await as_result(bootstrap::read_acceptance(peer, hello.nonce));
+    co_return heard.has_failure() ? heard.failure() : failure{};
+  };
+  const endpoint where{"127.0.0.1", door.local_address().port()};
+  const auto [told, made] = p.rt.run(when_all(answer(), as_result(p.rt.connect(where))));
+  REQUIRE(made.has_failure());
+  CHECK(made.failure().code == make_error_code(errc::refused));
+  CHECK(told.code == make_error_code(errc::refused));
+  for (const failure* one : {&made.failure(), &told})
+    CHECK_THAT(one->to_string(), Catch::Contains("names the GID"));
+}
+
+namespace {
+
 credentials::psk_key key_of(const std::string& id, unsigned char fill = 7) {
   return {id, std::vector(32, std::byte{fill})};
 }

@@ -98,7 +98,7 @@ void victim::start(const remote_mr_slice& flush_word) {
   static_cast<void>(data_watch_->wait.start(*data_watch_, {&world_.executor, {}}));
   control_watch_.emplace(*this, agent_->control(), &on_agent_failure);
   static_cast<void>(control_watch_->wait.start(*control_watch_, {&world_.executor, {}}));
-  agent_->start(flush_word);
+  agent_->start(flush_word, expected);
 }
 
 std::coroutine_handle<> victim::on_failure(waiter& self) noexcept {

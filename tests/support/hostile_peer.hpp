@@ -53,6 +53,9 @@ class victim {
   /// Does what `connection::drop` does.
   void cut_off(errc why) noexcept;
 
+  /// What the peer must prove first; set before there is one.
+  std::optional<agent_protocol::payload> expected;
+
  private:
   friend class hostile_peer;
   struct watch : waiter {

@@ -27,8 +27,9 @@ inline task<> greet(byte_channel& channel, handshake::hello hello) {
   co_await say(channel, handshake::encode(hello));
 }
 
-inline task<> say_accepted(byte_channel& channel) {
-  co_await say(channel, handshake::encode(handshake::verdict::accepted()));
+/// Accepts a hello with that nonce.
+inline task<> say_accepted(byte_channel& channel, handshake::nonce of = {}) {
+  co_await say(channel, handshake::encode(handshake::verdict::accepted(of)));
 }
 
 /// Reads what a client begins with.

@@ -79,7 +79,7 @@ struct hello {
   agent_address agent{};
   fixed_text<32> library{};  ///< "cordma 0.1.0"; for information.
   handshake::private_data private_data{};
-  handshake::nonce nonce{};  ///< That of this side's start, if it sent one.
+  handshake::nonce nonce{};  ///< That of this side's start; random if it sent none.
   /// P_Key in this side's row of its port's table (`pkey_partition`).
   std::uint16_t pkey = 0xffff;
   fabric_options fabric{};  ///< What this side names, not what is agreed.
@@ -94,9 +94,10 @@ struct received_hello : hello {
 struct verdict {
   std::uint8_t code = 0;  ///< 0: accepted; else an `errc`.
   fixed_text<refusal_text_max> text{};
+  handshake::nonce of{};  ///< The nonce of the hello that is accepted.
 
   [[nodiscard]] bool is_accepted() const noexcept { return code == 0; }
-  static verdict accepted() noexcept { return {}; }
+  static verdict accepted(const handshake::nonce& of) noexcept { return {.of = of}; }
   static verdict refused(const failure& why) noexcept;
   /// Returns the failure for the side that reads it. A code that a handshake may use is kept; any
   /// other becomes errc::refused. Unprintable characters of the text are replaced.

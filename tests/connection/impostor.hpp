@@ -1,0 +1,130 @@
+#pragma once
+
+#include "connection/bootstrap.hpp"
+#include "connection/connection_state.hpp"
+#include "connection/link.hpp"
+#include "io/stream_channel.hpp"
+#include "security/tls_channel.hpp"
+#include "support/some_hello.hpp"
+
+#include <cordma/coro/when_all.hpp>
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace cordma::test {
+
+inline credentials some_key() { return credentials::psk({"db-1", std::vector(32, std::byte{7})}); }
+
+inline connection_options lender_with(const credentials& key) {
+  connection_options o;
+  o.credentials = &key;
+  o.agent.lending.bytes_max = 1 << 20;
+  return o;
+}
+
+/// TLS with `key` over a socket pair: another connection of whoever has the key.
+struct other_connection {
+  other_connection(cordma::executor& executor, const credentials& key) {
+    std::array<int, 2> fds{};
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) != 0)
+      throw std::runtime_error{"socketpair"};
+    for (std::size_t n = 0; n < fds.size(); ++n) {
+      ends[n] = std::make_unique<tls_channel>(
+          key, std::make_unique<stream_channel>(stream_socket{executor, unique_fd{fds[n]}}));
+    }
+    executor.run(when_all(ends[0]->shake_hands(tls_role::client, ""),
+                          ends[1]->shake_hands(tls_role::server, "")));
+  }
+  std::array<std::unique_ptr<tls_channel>, 2> ends;
+};
+
+/// Gives why there is no connection; one that is made nevertheless is dropped.
+inline task<failure> why_none(task<connection> made) {
+  const result<connection> outcome = co_await as_result(std::move(made));
+  co_return outcome.has_failure() ? outcome.failure() : failure{};
+}
+
+/// A side of a handshake that has the right key, from the hello on.
+struct impostor {
+  using frame = handshake::frame_bytes_t;
+
+  std::function<void(frame&)> change{};  ///< Changes its hello, after it has made its proof of it.
+  bool proves = true;
+  bool asks = true;                     ///< For memory, after its proof.
+  const tls_channel* prover = nullptr;  ///< Makes its proof; null: its own connection.
+
+  /// Changes a bit of that byte (docs/handshake.md).
+  static impostor at(std::size_t place) {
+    return {.change = [place](frame& hello) { hello[place] ^= std::byte{1}; }};
+  }
+
+  struct outcome {
+    bool has_memory = false;
+    failure told{};
+  };
+  /// Ends when the other side has ended, or has lent memory to a side that tells the truth.
+  task<outcome> speak(detail::connection_state& state, detail::link& way, tls_role role) const {
+    const bool is_client = role == tls_role::client;
+    const frame honest = handshake::encode(state.local_hello);
+    frame said = honest;
+    if (change) change(said);
+    if (is_client) co_await say(way.channel(), said);
+    const result<handshake::received_hello> heard =
+        co_await as_result(bootstrap::read_hello(way.channel()));
+    if (heard.has_failure()) co_return outcome{.told = heard.failure()};
+    const handshake::received_hello& theirs = *heard;
+    const auto proof = [&](const tls_channel& tls, bool of_client, const frame& own) {
+      std::array<std::byte, 2 * handshake::frame_bytes> hellos;
+      const auto second = std::ranges::copy(is_client ? own : theirs.bytes, hellos.begin()).out;
+      std::ranges::copy(is_client ? theirs.bytes : own, second);
+      return tls.export_secret(of_client ? "EXPORTER-cordma-client" : "EXPORTER-cordma-server",
+                               hellos);
+    };
+    std::optional<agent_protocol::payload> expected;
+    // A listener's proof comes late: a liar would take memory before it.
+    if (is_honest() || !is_client) expected = proof(*way.tls(), !is_client, said);
+    state.agree(theirs, is_client ? handshake::side::client : handshake::side::listener, expected);
+    if (!is_client) {
+      co_await say(way.channel(), said);
+      const result<void> verdict =
+          co_await as_result(bootstrap::read_acceptance(way.channel(), state.local_hello.nonce));
+      if (verdict.has_failure()) co_return outcome{.told = verdict.failure()};
+    }
+    if (proves)
+      state.agent->send_proof(proof(prover != nullptr ? *prover : *way.tls(), is_client, honest));
+    if (is_honest()) {
+      co_await say_accepted(way.channel(), theirs.nonce);
+      if (is_client) co_await bootstrap::read_acceptance(way.channel(), state.local_hello.nonce);
+      co_return outcome{.has_memory = co_await ask(state)};
+    }
+    auto [has_memory, told] = co_await when_all(ask(state), end(state, way, theirs));
+    co_return outcome{has_memory, told};
+  }
+
+ private:
+  [[nodiscard]] bool is_honest() const { return !change && proves && prover == nullptr; }
+  task<bool> ask(detail::connection_state& state) const {
+    if (!asks) co_return false;
+    co_return (co_await as_result(state.agent->borrows.request(64, {}))).has_value();
+  }
+  /// Accepts, and gives what the other side says or does about that.
+  static task<failure> end(detail::connection_state& state, detail::link& way,
+                           const handshake::hello& theirs) {
+    co_await say_accepted(way.channel(), theirs.nonce);
+    const result<void> told =
+        co_await as_result(bootstrap::read_acceptance(way.channel(), state.local_hello.nonce));
+    state.abort(errc::closed, "test");  // Nobody will answer what was asked.
+    co_return told.has_failure() ? told.failure() : failure{};
+  }
+};
+
+}  // namespace cordma::test
