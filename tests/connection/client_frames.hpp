@@ -48,6 +48,10 @@ struct client_frames {
     for (std::size_t n = 0; n < bytes.size(); ++n) bytes[n] ^= flips.bytes[n];
     return *this;
   }
+  /// Makes the verdict that of a listener's hello with this nonce.
+  void accept(const handshake::nonce& of) noexcept {
+    std::ranges::copy(of, bytes.begin() + verdict_at + 16);
+  }
   void flip(std::size_t bit) noexcept { bytes[bit / 8] ^= std::byte{1} << bit % 8; }
   /// Of flips: the bits that are set, as text.
   [[nodiscard]] std::string to_string() const {

@@ -136,6 +136,37 @@ task<> over_a_stream(test::connected_pair& p, const client_frames& flips, tally&
   counted.judge(flips, complaint);
 }
 
+/// Says what was recorded of another handshake, whatever the listener's hello is.
+task<failure> speak_again(byte_channel& channel, const client_frames& recorded) {
+  co_await write_all(channel, recorded.greeting());
+  static_cast<void>(co_await bootstrap::read_hello(channel));
+  co_await write_all(channel, recorded.verdict());
+  handshake::nonce ours;
+  std::ranges::copy(recorded.hello().subspan(192, 16), ours.begin());
+  co_return failure_of(co_await as_result(bootstrap::read_acceptance(channel, ours)));
+}
+
+/// A handshake that is right, and then all its frames again.
+task<> over_a_stream_again(test::connected_pair& p, tally& counted) {
+  client_frames said{p.client.local_hello()};
+  for (const bool is_again : {false, true}) {
+    std::array<int, 2> fds{};
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) != 0)
+      throw std::runtime_error{"socketpair"};
+    const auto talk = [&]() -> task<failure> {
+      test::raw_peer peer{stream_socket{p.rt.executor(), unique_fd{fds[0]}}};
+      if (is_again) co_return co_await speak_again(peer, said);
+      co_return co_await speak(peer, said.greeting(), said);
+    };
+    auto [told, made] = co_await when_all(talk(), as_result(p.rt.accept(unique_fd{fds[1]})));
+    test::faults due;
+    due.add(is_again, errc::bad_handshake);
+    counted.add(is_again ? "again: " + name_of(failure_of(made)) : name_of(failure_of(made)));
+    counted.judge({}, complaint_of(due, failure_of(made), told));
+    if (made.has_value()) said.accept(made->local_hello().nonce);
+  }
+}
+
 /// What a client of rdma_cm is told, whose request or hello or verdict may be refused.
 task<failure> told_by_rdma_cm(test::cm_speaker& client, const socket_address& to,
                               client_frames& said) {
@@ -209,6 +240,10 @@ void check_streams(std::uint64_t count, std::uint64_t seed) {
   run_lanes(p.rt, lanes, seed, one_in);
   const std::string before = held_with(p.rt.executor(), 4);
   run_lanes(p.rt, count, seed, one_in);
+  const auto again = [&]() -> task<> {
+    for (std::uint64_t n = 0; n < count / 10 + 1; ++n) co_await over_a_stream_again(p, counted);
+  };
+  p.rt.run(again());
   CHECK(counted.complaints == "");
   CHECK(test::settled_holdings(p.rt.executor(), before) == before);
   p.rt.run(p.open({}));
