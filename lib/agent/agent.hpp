@@ -48,8 +48,10 @@ class agent final : control_channel::listener {
              std::optional<verbs::access> then = {}) noexcept;
   /// Sends this side's proof, before anything else.
   void send_proof(const agent_protocol::payload& ours) noexcept;
-  /// Set when the peer has said what was expected of it, or the agent has failed.
+  /// Set when the peer has said what was expected of it, or will not: the agent or the peer ended.
   event proved;
+  /// Returns true if the peer has said it and may use the agent.
+  [[nodiscard]] bool is_running() const noexcept { return is_running_; }
   /// Ends every lease, and everything that waits: the data queue pair is in ERROR.
   void fail(const failure& why) noexcept;
 

@@ -1,5 +1,6 @@
 #include "bootstrap.hpp"
 
+#include "base/failures.hpp"
 #include "base/time_text.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
@@ -25,14 +26,27 @@ struct received {
   handshake::frame_bytes_t bytes;
 };
 
+/// Fills `into` with a part of the frame that is due.
+task<> read_part(byte_channel& channel, std::span<std::byte> into, const char* due) {
+  const result<void> outcome = co_await as_result(read_exactly(channel, into));
+  if (outcome.is_cancelled()) throw cancelled{};
+  if (outcome.has_value()) co_return;
+  const failure& why = outcome.failure();
+  if (why.code != errc::disconnected) throw error{why};
+  detail::throw_failure(
+      errc::disconnected, "handshake",
+      detail::detail_text("the peer has gone before %s: %.*s", due, int(why.detail.view().size()),
+                          why.detail.view().data()));
+}
+
 /// Reads the preamble first: a peer of another protocol mostly sends less than a frame, and is
 /// refused at once, not at the deadline. \errors also what a refusal says.
-task<received> read_frame(byte_channel& channel) {
+task<received> read_frame(byte_channel& channel, const char* due) {
   received got;
   const std::span<std::byte, handshake::frame_bytes> all{got.bytes};
-  co_await read_exactly(channel, all.first<handshake::preamble_bytes>());
+  co_await read_part(channel, all.first<handshake::preamble_bytes>(), due);
   const auto whole = all.first(handshake::check_preamble(all.first<handshake::preamble_bytes>()));
-  co_await read_exactly(channel, whole.subspan(handshake::preamble_bytes));
+  co_await read_part(channel, whole.subspan(handshake::preamble_bytes), due);
   got.frame = handshake::decode(whole);
   const auto* const verdict = std::get_if<handshake::verdict>(&got.frame);
   if (verdict != nullptr && !verdict->is_accepted()) throw error{verdict->to_failure()};
@@ -60,18 +74,18 @@ task<> send_last_words(byte_channel& channel, failure why) {
 }  // namespace
 
 task<handshake::start> read_start(byte_channel& channel) {
-  const received got = co_await read_frame(channel);
+  const received got = co_await read_frame(channel, "its start");
   co_return expect<handshake::start>(got, "another frame came where a start was due");
 }
 
 task<handshake::received_hello> read_hello(byte_channel& channel) {
-  const received got = co_await read_frame(channel);
+  const received got = co_await read_frame(channel, "its hello");
   co_return handshake::received_hello{
       expect<handshake::hello>(got, "another frame came where a hello was due"), got.bytes};
 }
 
 task<> read_acceptance(byte_channel& channel, handshake::nonce ours) {
-  const received got = co_await read_frame(channel);
+  const received got = co_await read_frame(channel, "its verdict");
   const auto& said = expect<handshake::verdict>(got, "another frame came where a verdict was due");
   if (said.of == ours) co_return;
   throw error{{.code = errc::bad_handshake,
@@ -81,7 +95,7 @@ task<> read_acceptance(byte_channel& channel, handshake::nonce ours) {
 }
 
 task<> read_refusal(byte_channel& channel) {
-  const received got = co_await read_frame(channel);
+  const received got = co_await read_frame(channel, "its refusal");
   static_cast<void>(got);
   throw error{{.code = errc::bad_handshake,
                .call = "handshake",

@@ -10,7 +10,8 @@ cm_link::cm_link(connection_state& state, byte_channel* bytes, std::optional<cm:
   if (!id_) return;
   id_->on_notice([this](cm::notice what) {
     if (what != cm::notice::ended) return;
-    state_.qp.driver().reap_all();  // What the peer sent before has arrived.
+    state_.qp.driver().reap_all();                 // What the peer sent before has arrived.
+    if (state_.agent) state_.agent->proved.set();  // Nothing more will prove who it was.
     tell_change();
   });
 }

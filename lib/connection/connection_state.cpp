@@ -191,6 +191,8 @@ task<> connection_state::proved() {
        {static_cast<callback_queue_pair*>(&qp), &agent->control()}) {
     if (pair->has_failed()) throw error{pair->failure_reason().to_failure(local_hello.qpn)};
   }
+  if (!agent->is_running())
+    throw_failure(errc::disconnected, "handshake", "the peer has gone before its proof");
 }
 
 task<> connection_state::resolve(const ibv_gid& gid) {
@@ -295,9 +297,9 @@ void connection_state::watch_over(std::unique_ptr<byte_channel>&& channel) {
   on_channel_change();  // The peer may have said its goodbye before.
 }
 
-/// Where neither a socket nor rdma_cm tells of the peer's end, the agent can ask after it as well.
+/// Where the kernel does not ask after a peer that grants no writes, the agent can.
 bool connection_state::can_beat() const noexcept {
-  return peer_hello.allows_writes || (agent && !channel_->ends_with_peer());
+  return peer_hello.allows_writes || (agent && !channel_->finds_dead_hosts());
 }
 
 void connection_state::abort(errc code, const char* call) noexcept {

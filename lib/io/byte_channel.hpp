@@ -47,6 +47,8 @@ class byte_channel {
   /// Has the kernel probe a silent peer's host, where it can: `stream_socket::keep_alive`.
   /// \errors `error`.
   virtual void keep_alive(time_span, unsigned) {}
+  /// Returns true if the kernel finds a peer's dead host, which ends the channel.
+  [[nodiscard]] virtual bool finds_dead_hosts() const noexcept { return false; }
 
   /// Calls `l` from now on; null: nobody. Waiting tasks are resumed all the same.
   void listen(listener* l) noexcept { listener_ = l; }

@@ -21,6 +21,7 @@ class stream_channel final : public byte_channel {
   void keep_alive(time_span interval, unsigned probes) override {
     socket_.keep_alive(interval, probes);
   }
+  [[nodiscard]] bool finds_dead_hosts() const noexcept override { return true; }
 
   [[nodiscard]] stream_socket& socket() noexcept { return socket_; }
 

@@ -78,6 +78,9 @@ class tls_channel final : public byte_channel, private byte_channel::listener {
   void keep_alive(time_span interval, unsigned probes) override {
     below_.keep_alive(interval, probes);
   }
+  [[nodiscard]] bool finds_dead_hosts() const noexcept override {
+    return below_.finds_dead_hosts();
+  }
 
  private:
   /// Bytes that were read of a peer that speaks in the clear, then further ones.

@@ -9,15 +9,18 @@
 
 #include <cordma/connection/endpoint.hpp>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace cordma::test {
 
 /// A runtime, and where rdma_cm finds its device.
 struct cm_runtime {
-  cm_runtime()
-      : address{cm::test::device_address(rt.context(), rt.context().active_port().number)} {}
+  explicit cm_runtime(runtime_options options = {})
+      : rt{on_test_device(std::move(options))},
+        address{cm::test::device_address(rt.context(), rt.context().active_port().number)} {}
   /// Listens by rdma_cm. Strangers reach the address of a device that is not soft0.
   listener listen(connection_options options = {}, const listener_options& limits = {}) {
     options.insecure = true;
@@ -41,7 +44,7 @@ struct cm_runtime {
   }
   cm::event_channel& events() { return rt.resources().ways.cm_events(); }
 
-  runtime rt{on_test_device()};
+  runtime rt;
   socket_address address;
 };
 
@@ -64,7 +67,11 @@ class cm_speaker {
     cm::id id{events_};
     co_await id.resolve(to);
     const auto start = prepare(id);
-    co_await id.connect(control_qpn(), start, own_);
+    const result<void> answer = co_await as_result(id.connect(control_qpn(), start, own_));
+    if (answer.has_failure()) {
+      rejection = said_in(id.from_peer());
+      throw error{answer.failure()};
+    }
     state->connect_control(id.rtr(own_), id.rts(own_));
     byte_channel& bytes = state->agent->start_bytes();
     id.establish();
@@ -87,13 +94,24 @@ class cm_speaker {
 
   std::unique_ptr<detail::connection_state> state;
   std::unique_ptr<byte_channel> channel;
+  handshake::start_bytes_t start_flips{};  ///< Bits of the start that change on its way.
+  std::optional<failure> rejection;        ///< What the answer to a request says that is refused.
 
  private:
+  static std::optional<failure> said_in(const cm::peer_message& answer) {
+    handshake::frame_bytes_t whole{};
+    std::ranges::copy(answer.data().first(std::min(answer.data().size(), whole.size())),
+                      whole.begin());
+    const handshake::frame said = handshake::decode(whole);
+    return std::get<handshake::verdict>(said).to_failure();
+  }
   handshake::start_bytes_t prepare(const cm::id& id) {
     state = std::make_unique<detail::connection_state>(resources_, options_, id.local(), id.peer());
     const handshake::start start = detail::make_start(options_);
     state->local_hello.nonce = start.nonce;
-    return handshake::encode(start);
+    auto bytes = handshake::encode(start);
+    for (std::size_t n = 0; n < bytes.size(); ++n) bytes[n] ^= start_flips[n];
+    return bytes;
   }
   std::uint32_t control_qpn() { return state->agent->control().verbs().num(); }
 

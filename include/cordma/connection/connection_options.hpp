@@ -24,7 +24,8 @@ class shared_receives;
 /// WRITE. The connection ends if the WRITE has not completed after `misses` further intervals.
 ///
 /// The kernel also probes the peer's host by TCP keepalive on the bootstrap socket, in whole
-/// seconds, even when `enabled` is false. Keepalive is the only probe if the peer grants no writes.
+/// seconds, even when `enabled` is false. If the peer grants no writes, keepalive is the only
+/// probe; without a socket (rdma_cm, information) it is a frame of the agents.
 struct heartbeat_options {
   bool enabled = true;
   time_span interval = std::chrono::seconds{1};  ///< At least 1 ms.
