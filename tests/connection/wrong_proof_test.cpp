@@ -7,11 +7,13 @@
 #include "support/connected_pair.hpp"
 #include "support/leaks.hpp"
 #include "support/until.hpp"
+#include "verbs/gid.hpp"
 
 #include <cordma/connection/prepared_connection.hpp>
 
 #include <catch2/catch.hpp>
 
+#include <cstring>
 #include <optional>
 #include <utility>
 

@@ -138,13 +138,6 @@ int program::serve(script& in, std::size_t file, unsigned number, Command& body,
                      is_long ? in.take<std::uint16_t>() % sizeof answer_ : out_bytes);
 }
 
-template <class Answer>
-Answer program::answer() const noexcept {
-  Answer result;
-  std::memcpy(&result, answer_.data(), sizeof result);
-  return result;
-}
-
 void program::command(script& in) noexcept {
   const unsigned number = in.byte() % (commands_count + 1);
   const std::uint32_t id = some_id(in);

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 namespace softverbs::fuzz {
@@ -90,7 +91,11 @@ class program {
   int serve_bytes(std::size_t file, unsigned number, const void* body, std::size_t in_bytes,
                   std::size_t out_bytes) noexcept;
   template <class Answer>
-  [[nodiscard]] Answer answer() const noexcept;
+  [[nodiscard]] Answer answer() const noexcept {
+    Answer result{};
+    std::memcpy(&result, answer_.data(), sizeof result);
+    return result;
+  }
 
   void do_command(script& in, unsigned number, std::size_t file, std::uint32_t id) noexcept;
   std::uint32_t create(script& in, std::size_t file, std::uint16_t space) noexcept;
