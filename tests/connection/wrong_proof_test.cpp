@@ -54,28 +54,30 @@ struct lie {
   const char* says;
 };
 
-/// Another GID of this host's, where it has one, so that the way there is allowed and found.
-lie with_other_gid(runtime& rt) {
+/// Another GID of this host's, where it has one, so that the way there is allowed and found. By LID
+/// the GID is no address, so that nothing but the proof tells.
+lie with_other_gid(runtime& rt, const ibv_gid& own) {
   const verbs::port_info port = rt.context().active_port();
-  const auto own = socket_address::loopback(0);
   for (const verbs::gid_entry& other : rt.context().gid_table(port.number)) {
-    if (verbs::same_gid(other.gid, *verbs::gid_of(*own.data()))) continue;
+    if (verbs::same_gid(other.gid, own)) continue;
     impostor of;
     of.change = [gid = other.gid](impostor::frame& hello) {
       std::memcpy(hello.data() + 16, gid.raw, sizeof gid.raw);
     };
     return {of, "the wrong proof"};
   }
-  return {impostor::at(31), "names the GID"};
+  const bool is_by_lid = !port.is_ethernet();
+  return {impostor::at(31), is_by_lid ? "the wrong proof" : "names the GID"};
 }
 
-lie lie_number(int n, runtime& rt, const test::other_connection& other, tls_role role) {
+lie lie_number(int n, runtime& rt, const ibv_gid& own, const test::other_connection& other,
+               tls_role role) {
   switch (n) {
     case 0: return {impostor::at(32), "the wrong proof"};   // QPN
     case 1: return {impostor::at(36), "the wrong proof"};   // PSN
     case 2: return {impostor::at(108), "the wrong proof"};  // key of the flush word
     case 3: return {impostor::at(128), "the wrong proof"};  // private data
-    case 4: return with_other_gid(rt);
+    case 4: return with_other_gid(rt, own);
     case 5: return {{.proves = false}, "a frame before the peer has proved who it is"};
     default: {
       const auto& end = other.ends[role == tls_role::client ? 0 : 1];
@@ -96,7 +98,7 @@ TEST_CASE("a client whose proof is not over what its hello said gets no connecti
   listener door = rt.listen({}, {}, lender_with(key));
   const std::string before = test::holdings();
   const int n = GENERATE(range(0, lies));
-  const lie told = lie_number(n, rt, other, tls_role::client);
+  const lie told = lie_number(n, rt, p.client.local_hello().gid, other, tls_role::client);
   const impostor::outcome got = rt.run(knock(rt, door, key, told.of));
   CHECK_FALSE(got.has_memory);
   CHECK(got.told.code != std::error_code{});
@@ -119,7 +121,7 @@ TEST_CASE("a listener whose proof is not over what its hello said gets no connec
   stream_listener door{rt.executor(), socket_address::loopback(0)};
   const std::string before = test::holdings();
   const int n = GENERATE(range(0, lies));
-  const lie told = lie_number(n, rt, other, tls_role::server);
+  const lie told = lie_number(n, rt, p.client.local_hello().gid, other, tls_role::server);
   const endpoint where{"127.0.0.1", door.local_address().port()};
   {
     const auto [got, why] = rt.run(when_all(open_to(rt, door, key, told.of),
