@@ -54,12 +54,14 @@ struct lie {
   const char* says;
 };
 
-/// Another GID of this host's, where it has one, so that the way there is allowed and found. By LID
-/// the GID is no address, so that nothing but the proof tells.
+/// Another GID of this host's, of the same IP version, so that the way there is allowed and found.
+/// By LID the GID is no address, so that nothing but the proof tells.
 lie with_other_gid(runtime& rt, const ibv_gid& own) {
   const verbs::port_info port = rt.context().active_port();
   for (const verbs::gid_entry& other : rt.context().gid_table(port.number)) {
-    if (verbs::same_gid(other.gid, own)) continue;
+    const bool is_other =
+        !verbs::same_gid(other.gid, own) && std::memcmp(other.gid.raw, own.raw, 12) == 0;
+    if (!is_other) continue;
     impostor of;
     of.change = [gid = other.gid](impostor::frame& hello) {
       std::memcpy(hello.data() + 16, gid.raw, sizeof gid.raw);
