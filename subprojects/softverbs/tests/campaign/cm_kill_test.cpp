@@ -39,7 +39,7 @@ void serve_some(side& one, std::mt19937_64& random) {
   }
 }
 
-/// Says a little more than was heard: a peer that takes no messages is given up for that.
+/// Sends a little more than was heard: a peer that takes no messages is given up for that.
 void talk_some(talks& all, std::mt19937_64& random) {
   for (talk& each : all) {
     const bool may_say = each.one->with && each.said < each.one->heard.size() + 2;
