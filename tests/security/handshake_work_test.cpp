@@ -31,9 +31,10 @@ struct work {
   }
 };
 
-work of_listeners;
-work of_clients;
-work* now = &of_clients;  // The side that takes the present step.
+// Other tests shake hands on many threads.
+thread_local work of_listeners;
+thread_local work of_clients;
+thread_local work* now = &of_clients;  // The side that takes the present step.
 
 template <class Function>
 Function* openssls(const char* name) {
