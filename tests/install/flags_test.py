@@ -24,6 +24,7 @@ EXPLAINED = {
     r"-D_GLIBCXX_ASSERTIONS=1": "checks that later Mesons ask for",
     r"-DASIO_\w+|-DASIO_\w+=.*": "asio's, in the benchmark beside asio",
     r"-DBENCH_FOLDER=.*": "where a benchmark finds its files",
+    r"-DCORDMA_SHARED_JEMALLOC": "where the allocations are counted, and how jemalloc is linked",
 }
 
 
