@@ -138,6 +138,29 @@ void check(const explorer::scenario& what, unsigned deviations) {
   if (std::getenv("SOFTVERBS_LINK") == nullptr) CHECK(all.diverged * 100 <= all.runs);
 }
 
+/// Two threads of two processes wait: one for a READ and a message, the other one for its SEND.
+void explore_read_beside_message() {
+  two_processes both;
+  explorer::scenario reads;
+  reads.name = "READ beside a message";
+  reads.before = [&] {
+    forget_the_run_before(both.client);
+    forget_the_run_before(both.server);
+    both.client.receive(0, {both.client.piece(0, 8)});
+  };
+  reads.threads = {[&] {
+                     both.client.send(one_sided(IBV_WR_RDMA_READ, both.server),
+                                      {both.client.piece(0, 3 * segment_bytes_max)});
+                     await(both.client, 2, habit::polls_after_arming);
+                   },
+                   [&] {
+                     both.server.send(both.send_of(1), {both.server.piece(0, 8)});
+                     await(both.server, 1, habit::polls_after_arming);
+                   }};
+  reads.rescue = [&] { both.wake(); };
+  check(reads, 1);
+}
+
 }  // namespace
 
 TEST_CASE("a message there and back wakes both ends in every order", "[explore]") {
@@ -202,25 +225,7 @@ TEST_CASE("who polls, and takes the work over, may sleep in every order", "[expl
 }
 
 TEST_CASE("two threads that wait for two queues of one process sleep in every order", "[explore]") {
-  two_processes both;
-  explorer::scenario reads;
-  reads.name = "READ beside a message";
-  reads.before = [&] {
-    forget_the_run_before(both.client);
-    forget_the_run_before(both.server);
-    both.client.receive(0, {both.client.piece(0, 8)});
-  };
-  reads.threads = {[&] {
-                     both.client.send(one_sided(IBV_WR_RDMA_READ, both.server),
-                                      {both.client.piece(0, 3 * segment_bytes_max)});
-                     await(both.client, 2, habit::polls_after_arming);
-                   },
-                   [&] {
-                     both.server.send(both.send_of(1), {both.server.piece(0, 8)});
-                     await(both.server, 1, habit::polls_after_arming);
-                   }};
-  reads.rescue = [&] { both.wake(); };
-  check(reads, 1);
+  explore_read_beside_message();
 }
 
 TEST_CASE("READs in both directions, whose answers alternate, wake both ends in every order",
@@ -311,7 +316,11 @@ TEST_CASE("a service is served, and comes and goes, in every order", "[explore]"
 }
 
 TEST_CASE("a fault that was put in shows", "[explore]") {
-  if (has_fault()) CHECK(stuck_runs > 0);
+  if (!has_fault()) return;
+  // The first order begins as the engines left off, which nobody orders. Each pair gives another
+  // sample, and a few in a hundred do not meet a fault.
+  for (int pairs = 0; pairs < 16 && stuck_runs == 0; ++pairs) explore_read_beside_message();
+  CHECK(stuck_runs > 0);
 }
 
 }  // namespace softverbs::test
