@@ -34,10 +34,10 @@ class answering {
  public:
   answering(completion_mode mode, io_backend backend, const cordma::endpoint& caller)
       : rt{options_of(mode, backend)},
-        buffer_{rt.memory().allocate_zeroed(echo_bytes)},
+        buffers_{rt.memory().allocate_zeroed(2 * echo_bytes)},
         plain_{rt.run(rt.connect(caller))},
         stream_{rt.run(rt.connect(caller))} {
-    plain_.post_recv(buffer_);
+    plain_.post_recv(buffers_.slice(0, echo_bytes));
     calls_.handle<echo>(&bench::echo_back);
     work_.spawn(return_sends());
     work_.spawn(return_messages());
@@ -60,10 +60,11 @@ class answering {
 
  private:
   task<> return_sends() {
-    for (;;) {
+    for (std::size_t n = 1;; ++n) {
       const cordma::message came = co_await plain_.next_message();
+      // The caller may send again before this side's send has ended.
+      plain_.post_recv(buffers_.slice(n % 2 * echo_bytes, echo_bytes));
       co_await plain_.send(came.payload());
-      plain_.post_recv(buffer_);
     }
   }
   task<> return_messages() {
@@ -73,7 +74,7 @@ class answering {
     }
   }
 
-  cordma::local_mr buffer_;
+  cordma::local_mr buffers_;
   cordma::connection plain_;
   cordma::message_stream stream_;
   cordma::rpc::server calls_;
