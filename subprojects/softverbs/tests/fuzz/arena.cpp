@@ -34,11 +34,6 @@ constexpr std::size_t canary_bytes = 777;  // odd, so that zones begin and end a
 
 }  // namespace
 
-void violated(const char* what) noexcept {
-  std::fprintf(stderr, "violated: %s\n", what);
-  std::abort();
-}
-
 arena::arena() : used_{canary_bytes}, image_(size), free_(size) {
   void* destination =
       ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -21,11 +21,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
 
 namespace softverbs::fuzz {
 
-void violated(const char* what) noexcept {
-  std::fprintf(stderr, "violated: %s\n", what);
-  std::abort();
-}
-
 namespace {
 
 using std::chrono::milliseconds;

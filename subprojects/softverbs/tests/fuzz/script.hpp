@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 namespace softverbs::fuzz {
@@ -28,9 +30,12 @@ class script {
   const std::uint8_t* end_;
 };
 
-/// Unless `holds`, prints `what` and ends the process.
-inline void must(bool holds, const char* what) noexcept;
-[[noreturn]] void violated(const char* what) noexcept;
+/// Prints `what` and ends the process.
+[[noreturn]] inline void violated(const char* what) noexcept {
+  std::fprintf(stderr, "violated: %s\n", what);
+  std::abort();
+}
+/// Ends the process unless `holds`.
 inline void must(bool holds, const char* what) noexcept {
   if (!holds) violated(what);
 }
