@@ -32,8 +32,8 @@ struct heartbeat_options {
   unsigned misses = 3;                           ///< At least 1.
 };
 
-/// What a network may be told of a connection's packets. Both sides use the same values, whichever
-/// side names them (docs/connecting.md).
+/// The path that a connection's packets take through a network. Both sides use the same values,
+/// whichever side names them (docs/connecting.md).
 ///
 /// A value that both sides must share fails the handshake with errc::incompatible_peer if they name
 /// different ones; if one side names it, both use it. A value that a client proposes is used unless
@@ -54,8 +54,8 @@ struct connection_changes;
 
 /// Options of each connection, on either side. They are checked against the device at first use.
 struct CORDMA_EXPORT connection_options {
-  /// Converts all options that are set; `port` 0 is unset, and so are null `credentials`: options
-  /// that say nothing of them never take the runtime's away.
+  /// Converts all options that are set; `port` 0 is unset. Null `credentials` are unset, too: such
+  /// options never take the runtime's away.
   operator connection_changes() const noexcept;  // NOLINT: given in its place.
 
   std::uint8_t port = 0;  ///< Port of the device; 0: the first that is ACTIVE.
@@ -93,16 +93,16 @@ struct CORDMA_EXPORT connection_options {
   /// Options for lending and borrowing memory; if either side has no agent, the connection has
   /// none.
   agent_options agent{};
-  /// What this side shows its peer, and asks for: a key, or certificates (docs/security.md). Null:
+  /// The key or certificates that this side shows, and asks for (docs/security.md). Null:
   /// nothing. Both sides must have the same kind; both need an agent. The credentials outlive the
   /// connections.
   const cordma::credentials* credentials = nullptr;
   /// Lets a listener have no credentials although strangers can reach it: its address is neither
   /// loopback's nor a Unix socket's. Everybody may connect then. No other call looks at it.
   bool insecure = false;
-  /// By rdma_cm: the peer is another program than cordma. There is one queue pair, no agent, and no
-  /// handshake but rdma_cm's, whose private data is the first 56 bytes of `private_data` (in an
-  /// answer, all of it).
+  /// The peer is another program than cordma, connected by rdma_cm. There is one queue pair and no
+  /// agent. The only handshake is rdma_cm's: its private data is the first 56 bytes of
+  /// `private_data`, in an answer all of it.
   bool plain = false;
   /// Takes a peer whose GID is not the address that its bootstrap comes from: hosts that have a
   /// network of its own for RDMA. The device sends to that GID, whoever has it.

@@ -25,7 +25,7 @@ struct CORDMA_EXPORT endpoint {
   endpoint() noexcept = default;
   endpoint(std::string of_host, std::uint16_t at_port) noexcept
       : host{std::move(of_host)}, port{at_port} {}
-  /// Each of these parses `text`. \errors EINVAL, as `parse`.
+  /// The following constructors parse `text`. \errors EINVAL, as `parse`.
   endpoint(std::string_view text) : endpoint{parse(text)} {}    // NOLINT: text is what it is.
   endpoint(const std::string& text) : endpoint{parse(text)} {}  // NOLINT
   endpoint(const char* text) : endpoint{parse(text)} {}         // NOLINT

@@ -47,13 +47,13 @@ class CORDMA_EXPORT connection_request {
   [[nodiscard]] const std::string& refusal() const noexcept { return refusal_; }
 
   socket_address peer;
-  identity peer_identity;  ///< Who the client has proved to be.
+  identity peer_identity;  ///< The identity that the client has proved.
   /// The client's `connection_options::private_data`.
   std::array<std::byte, 64> private_data{};
   /// This side's answer, which `connection::peer_private_data` gives the client. Initially this
   /// side's `connection_options::private_data`.
   std::array<std::byte, 64> reply{};
-  /// What this connection's agent may lend. Initially that of the options, which decide alone on
+  /// Limits of what this connection's agent lends. Initially those of the options, which decide on
   /// `isolation_min`, `isolation_max` and `zero_based`. A value out of range refuses the client.
   lending_policy lending{};
 

@@ -20,8 +20,8 @@ namespace detail {
 struct prepared_state;
 }
 
-/// What two queue pairs must know of each other, whatever their programs are: for a peer that is
-/// not cordma. The program moves it as that peer wants it.
+/// The facts that two queue pairs must know of each other, for a peer that is not cordma. The
+/// program moves them as that peer wants them.
 struct queue_pair_info {
   std::uint32_t qpn = 0;  ///< 24 bits.
   std::uint32_t psn = 0;  ///< 24 bits: of the first packet that this side sends.

@@ -15,8 +15,8 @@ namespace cordma {
 /// which both sides must have the same.
 enum class authentication : std::uint8_t {
   none = 0,         ///< Not at all.
-  psk = 1,          ///< By a pre-shared key, with TLS 1.3.
-  certificate = 2,  ///< By certificates of both sides, with TLS 1.3.
+  psk = 1,          ///< A pre-shared key, with TLS 1.3.
+  certificate = 2,  ///< Certificates of both sides, with TLS 1.3.
   /// The kernel tells who connected to a Unix socket's path or name, or listens there. No mode. A
   /// descriptor that the program hands in gives `none`: the kernel names who made it.
   unix_credentials = 3,
@@ -31,13 +31,14 @@ struct identity {
   /// The id of the peer's key. Of a certificate: the name that was asked for, else its first
   /// subject alternative name (DNS, URI, e-mail, IP), else its common name. Printable.
   std::string name{};
-  /// Of the process that called connect(2) or listen(2) (SO_PEERCRED, unix(7)), as the next two.
+  /// With `unix_credentials`, `pid`, `uid` and `gid` are those of the process that called
+  /// connect(2) or listen(2) (SO_PEERCRED, unix(7)).
   std::uint32_t pid = 0;
   std::uint32_t uid = 0;
   std::uint32_t gid = 0;
 };
 
-/// What a side shows a peer, and asks for: keys or certificates. Needs OpenSSL 3. Move-only.
+/// Keys or certificates that a side shows a peer, and asks for. Needs OpenSSL 3. Move-only.
 /// \thread any; many connections on many threads use one object, which outlives them.
 class CORDMA_EXPORT credentials {
  public:
@@ -58,7 +59,7 @@ class CORDMA_EXPORT credentials {
   /// PEM files for certificates on both sides. They are read once, when the credentials are made.
   struct certificate_files {
     std::string chain;  ///< This side's certificate first, then those of its issuers.
-    std::string key;    ///< Its private key, without a passphrase.
+    std::string key;    ///< The certificate's private key, without a passphrase.
     /// Certificates of the authorities that may sign a peer's. The system's are not trusted.
     std::string authorities;
     /// Name or address that the peer's certificate must have, as subject alternative name; no name
