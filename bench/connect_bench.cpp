@@ -108,7 +108,7 @@ cordma::credentials self_signed(const std::filesystem::path& in) {
   return cordma::credentials::certificates({.chain = chain, .key = key, .authorities = chain});
 }
 
-/// What all ways need, made before they are measured.
+/// The ways, and all that they need, made before they are measured.
 struct kit {
   kit() {
     add("tcp", [&] { return listening("tcp", {}); });

@@ -19,7 +19,8 @@ namespace bootstrap {
 task<handshake::start> read_start(byte_channel& channel);
 /// \errors as `read_start`.
 task<handshake::received_hello> read_hello(byte_channel& channel);
-/// Throws the failure that the peer's next frame, a refusal, says. \errors as `read_start`.
+/// Reads the peer's next frame, a refusal. \errors the failure that the refusal names; as
+/// `read_start`.
 task<> read_refusal(byte_channel& channel);
 /// Returns when the peer accepted the hello with that nonce. \errors as `read_start`;
 ///   errc::bad_handshake: it accepted another one, as who repeats what was recorded does.

@@ -42,7 +42,7 @@ std::array<std::byte, cm::rejection_bytes_max> rejection_of(const failure& why) 
   return bytes;
 }
 
-/// Throws what a rejection says; returns if it is not a cordma's.
+/// Returns if a rejection is not a cordma's. \errors the failure that it names.
 void throw_rejection(const cm::peer_message& said) {
   handshake::frame_bytes_t whole{};
   std::copy_n(said.data().begin(), std::min(said.data().size(), whole.size()), whole.begin());
@@ -81,7 +81,7 @@ connection_options found_by(const cm::id& id, const connection_resources& resour
   return options;
 }
 
-/// What one queue pair asks for and can do.
+/// Returns the limits that one queue pair asks for.
 cm::parameters parameters_of(const connection_state& state, const connection_options& options) {
   cm::parameters own{.responder_resources = 0, .initiator_depth = 0};
   own.retry_count = options.retry_cnt;

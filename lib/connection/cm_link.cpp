@@ -10,8 +10,8 @@ cm_link::cm_link(connection_state& state, byte_channel* bytes, std::optional<cm:
   if (!id_) return;
   id_->on_notice([this](cm::notice what) {
     if (what != cm::notice::ended) return;
-    state_.qp.driver().reap_all();                 // What the peer sent before has arrived.
-    if (state_.agent) state_.agent->proved.set();  // Nothing more will prove who it was.
+    state_.qp.driver().reap_all();                 // The peer's last messages have arrived.
+    if (state_.agent) state_.agent->proved.set();  // No proof will come any more.
     tell_change();
   });
 }

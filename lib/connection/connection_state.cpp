@@ -411,11 +411,11 @@ void connection_state::beat() noexcept {
   beat_.emplace(qp.post(cordma::write(const_local_mr_slice{}, remote_mr_slice{})));
 }
 
-/// Says goodbye once: nothing may follow the end of the channel.
+/// Sends the goodbye once, for nothing may follow the end of the channel.
 void connection_state::say_goodbye() noexcept {
   if (is_end_told_ || std::exchange(is_goodbye_said_, true)) return;
   try {
-    // Nothing else was written since the handshake, so there is room.
+    // There is room: the goodbye is the first word since the handshake.
     static_cast<void>(channel_->try_write({&goodbye, 1}));
   } catch (const error&) {
     // The peer has gone.

@@ -91,7 +91,7 @@ class connection_state final : private timer, private byte_channel::listener {
   /// Null: one of the two sides has none. Declared after the queue pair that its windows lead to.
   std::unique_ptr<cordma::agent> agent;
   const socket_address local;
-  socket_address peer;  ///< Of a peer without a bootstrap of ours, the address that its GID is.
+  socket_address peer;  ///< The address of the bootstrap; without one, the peer's GID.
   identity peer_identity;
   handshake::hello local_hello;
   handshake::hello peer_hello;
@@ -132,8 +132,8 @@ class connection_state final : private timer, private byte_channel::listener {
 
   std::optional<request_op<write_request<1>>> beat_;
   std::optional<time_point> late_acks_until_;
-  std::optional<verbs::rtr_attributes> path_;  ///< What rdma_cm has found.
-  /// What the peer may do, where it must prove itself first.
+  std::optional<verbs::rtr_attributes> path_;  ///< The path that rdma_cm has found.
+  /// The peer's rights, where it must prove itself first.
   std::optional<verbs::access> allows_then_;
 
   bool is_end_told_ = false;      ///< Set by `has_told_end`.

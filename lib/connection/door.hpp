@@ -12,7 +12,7 @@
 
 namespace cordma::detail {
 
-/// What a client's connection is made from, and who decides on the client.
+/// The parts and options of a client's connection, and the program's decision on the client.
 struct handshake_terms {
   connection_resources resources;
   connection_options options;

@@ -248,7 +248,7 @@ verdict verdict::refused(const failure& why) noexcept {
   const errc code = is_ours ? errc(why.code.value()) : errc::refused;
   verdict v{.code = std::uint8_t(is_of_a_handshake(code) ? code : errc::refused)};
   v.text = why.detail.empty() ? std::string_view{why.call} : why.detail.view();
-  // Nobody learns here what of his key or certificate was wrong.
+  // The peer must not learn which part of its key or certificate was wrong.
   if (why.code == errc::not_authenticated) v.text = "your key or certificate does not fit";
   return v;
 }

@@ -49,7 +49,7 @@ class handshake_set {
   struct leaver {
     void operator()(semaphore* places) const noexcept { places->release(); }
   };
-  /// One of the set's places, until it is destroyed.
+  /// A place in the set, until it is destroyed.
   using place = std::unique_ptr<semaphore, leaver>;
 
   /// A handshake keeps its place for a `grace_part` of its timeout: clients that come in a burst
@@ -69,10 +69,10 @@ class handshake_set {
   /// nobody can be dropped. \errors `cancelled`, std::bad_alloc.
   task<place> enter(client_host newcomer);
   /// Drops the member that has failed first. If none has, chooses the oldest in progress of the
-  /// host with most, where `newcomer` counts as one more; of hosts with as many, the one with the
-  /// oldest member loses. Drops it if it is as old as `grace()`. Returns how long it takes until it
-  /// is; for ever if one was dropped, or nobody can be. `why` is what the dropped handshake ends
-  /// with. \cost O(hosts).
+  /// host with most, where `newcomer` counts as one more. Of hosts with as many, the one with the
+  /// oldest member loses. Drops the chosen one if it is as old as `grace()`. Returns how long it
+  /// takes until it is; for ever if one was dropped, or nobody can be. `why` is what the dropped
+  /// handshake ends with. \cost O(hosts).
   duration drop_one(const client_host& newcomer, const failure& why) noexcept;
   /// Calls `drop_one`, for newcomers of new hosts, until the next one is too young.
   void drop_all(const failure& why) noexcept;
@@ -90,7 +90,7 @@ class handshake_set {
   const time_span timeout_;
   const duration grace_;
   semaphore places_;
-  std::map<client_host, crowd> hosts_;  // None is empty.
+  std::map<client_host, crowd> hosts_;  // Crowds that are empty are erased.
   crowd failed_;
   std::uint64_t begun_ = 0;
 };

@@ -48,7 +48,7 @@ class link {
   /// what the peer said.
   template <class T>
   task<T> heard(task<T> step);
-  /// Throws what a peer said that has spoken in the clear, if it has.
+  /// Reads the refusal of a peer that has spoken in the clear, if it has. \errors that refusal.
   task<> throw_refusal();
   /// Returns where a refusal is heard: the channel, or what is below a handshake of TLS that
   /// failed.

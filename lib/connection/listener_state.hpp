@@ -22,7 +22,7 @@ namespace detail {
 /// Accepts clients and runs their handshakes side by side, each with its own deadline. The
 /// connections wait until they are accepted. An error of one client ends its own handshake and
 /// nothing else. `handshake_set` gives out their places. The object destroys itself: once it is
-/// dropped, and nothing of it runs. Thread: the executor's.
+/// dropped, and nothing of it runs. \thread the executor's.
 class listener_state {
  public:
   /// Pause after a failure of accept(2), which would fail again at once.

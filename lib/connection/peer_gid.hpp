@@ -6,7 +6,7 @@
 
 namespace cordma::detail {
 
-/// Checks that the GID in the peer's hello is the address that its bootstrap comes from: a peer
+/// Checks that the GID in the peer's hello is the address that its bootstrap comes from. A peer
 /// must not have the device send to another host. Of a peer on this host, an address of this host.
 /// InfiniBand's own GIDs are no addresses, and pass. Where a foreign GID is allowed, waits until
 /// the kernel knows the way there. \errors errc::refused: names both; as `resolve_gid`.

@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::uint8_t timeout_limit = 31;
 
-/// Returns a retransmission timeout at which a queue pair tries for as long as `limit`: the peer
-/// may be later than that queue pair's first packet (IBTA 9.7.6.1.3).
+/// Returns a retransmission timeout with which a queue pair tries for the whole `connect_timeout`.
+/// The peer may be later than that queue pair's first packet (IBTA 9.7.6.1.3).
 std::uint8_t patient_timeout(const connection_options& options) noexcept {
   const auto tries_for = [&](std::uint8_t timeout) {
     return std::chrono::nanoseconds{4096} * (std::int64_t{1} << timeout) * (options.retry_cnt + 1);
@@ -30,7 +30,7 @@ std::uint8_t patient_timeout(const connection_options& options) noexcept {
   return timeout;
 }
 
-/// What a side's agent says first: that it has read the other's text, and whose it is.
+/// Returns the first frame of a side's agent, which shows that it has read the other's text.
 agent_protocol::payload proof_of(const handshake::nonce& speaker, const handshake::nonce& hearer) {
   agent_protocol::payload both;
   std::ranges::copy(hearer, std::ranges::copy(speaker, both.begin()).out);

@@ -40,7 +40,7 @@ task<> accept_peer(byte_channel& channel, const handshake::hello& theirs) {
   return say(channel, handshake::encode(handshake::verdict::accepted(theirs.nonce)));
 }
 
-/// What each side's agent says first: values that only the ends of this TLS connection can make,
+/// The first frames of both agents. Only the ends of this TLS connection can make these values,
 /// over both hellos. They bind the queue pairs to who the peers are. Each is said in the clear, and
 /// is good for these two queue pairs alone: whoever finds one later can do nothing with it.
 struct proofs {

@@ -7,7 +7,8 @@
 
 namespace cordma::detail {
 
-/// What the ways in share that need more than a socket; a runtime has one. \thread the executor's.
+/// The state that ways in share which need more than a socket; a runtime has one. \thread the
+/// executor's.
 class ways_in {
  public:
   explicit ways_in(cordma::executor& executor) noexcept : executor_{executor} {}
@@ -18,7 +19,7 @@ class ways_in {
     return *cm_events_;
   }
 
-  used_nonces infos;  ///< Of the peers that prepared connections were made with.
+  used_nonces infos;  ///< Nonces of the peers of prepared connections.
 
  private:
   cordma::executor& executor_;

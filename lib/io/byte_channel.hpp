@@ -12,8 +12,8 @@ namespace cordma {
 
 class executor;
 
-/// Bytes to and from a peer, in order and without loss: a stream socket, or messages on a queue
-/// pair, or TLS over one of these. Handshakes use the tasks below; afterwards the connection
+/// Bytes to and from a peer, in order and without loss. They go over a stream socket, messages on a
+/// queue pair, or TLS over one of these. Handshakes use the tasks below; afterwards the connection
 /// listens for the peer's goodbye. One task may read and one may write at a time. \thread the
 /// executor's.
 class byte_channel {
