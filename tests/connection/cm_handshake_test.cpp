@@ -108,46 +108,48 @@ TEST_CASE("a client of rdma_cm with no agent, or one of another version, is told
   check_that_the_next_is_served(r, door);
 }
 
-TEST_CASE("a client of rdma_cm refuses a listener's agent of another version, and tells it",
-          "[connection][device][rdma_cm][N2]") {
+namespace {
+
+struct refusal {
+  failure of_client;
+  failure told;
+};
+
+/// Lets a client connect to a listener whose hello `change` has changed.
+refusal refusal_of_hello(callback<void(handshake::hello&)> change) {
   cm_runtime r;
   cm::listener from{r.events(), r.address};
   cm_speaker server{r};
   const auto answer = [&]() -> task<failure> {
     co_await server.accept(from);
     static_cast<void>(co_await bootstrap::read_hello(*server.channel));
-    server.state->local_hello.agent.version = 9;
+    change(server.state->local_hello);
     co_await server.say_hello();
     const result<void> verdict =
         co_await as_result(bootstrap::read_acceptance(*server.channel, {}));
     co_return verdict.has_failure() ? verdict.failure() : failure{};
   };
-  const auto [made, told] = r.rt.run(
+  auto [made, told] = r.rt.run(
       when_all(as_result(r.rt.connect(cm_runtime::by_cm(from.local_address()))), answer()));
   REQUIRE(made.has_failure());
-  CHECK_THAT(made.failure().to_string(), Catch::Contains("version 3 here, 9 there"));
-  CHECK(told.code == make_error_code(errc::incompatible_peer));
+  return {made.failure(), told};
+}
+
+}  // namespace
+
+TEST_CASE("a client of rdma_cm refuses a listener's agent of another version, and tells it",
+          "[connection][device][rdma_cm][N2]") {
+  const refusal why = refusal_of_hello([](handshake::hello& hello) { hello.agent.version = 9; });
+  CHECK_THAT(why.of_client.to_string(), Catch::Contains("version 3 here, 9 there"));
+  CHECK(why.told.code == make_error_code(errc::incompatible_peer));
 }
 
 TEST_CASE("a client of rdma_cm refuses a hello that is not that of the listener's start",
           "[connection][device][rdma_cm][N2]") {
-  cm_runtime r;
-  cm::listener from{r.events(), r.address};
-  cm_speaker server{r};
-  const auto answer = [&]() -> task<failure> {
-    co_await server.accept(from);
-    static_cast<void>(co_await bootstrap::read_hello(*server.channel));
-    server.state->local_hello.nonce = handshake::random_nonce();
-    co_await server.say_hello();
-    const result<void> verdict =
-        co_await as_result(bootstrap::read_acceptance(*server.channel, {}));
-    co_return verdict.has_failure() ? verdict.failure() : failure{};
-  };
-  const auto [made, told] = r.rt.run(
-      when_all(as_result(r.rt.connect(cm_runtime::by_cm(from.local_address()))), answer()));
-  REQUIRE(made.has_failure());
-  CHECK(made.failure().code == make_error_code(errc::bad_handshake));
-  CHECK_THAT(told.to_string(), Catch::Contains("the hello is not that of the start"));
+  const refusal why =
+      refusal_of_hello([](handshake::hello& hello) { hello.nonce = handshake::random_nonce(); });
+  CHECK(why.of_client.code == make_error_code(errc::bad_handshake));
+  CHECK_THAT(why.told.to_string(), Catch::Contains("the hello is not that of the start"));
 }
 
 TEST_CASE("a client of rdma_cm that never confirms its queue pair is let go at the deadline",
