@@ -46,7 +46,8 @@ cordma::runtime_options busy() {
 struct lending_pair {
   explicit lending_pair(isolation level);
   task<> open() {
-    auto [c, s] = co_await cordma::when_all(rt.connect(door.local_endpoint()), door.accept());
+    auto [c, s] =
+        co_await cordma::when_all(rt.connect(acceptor.local_endpoint()), acceptor.accept());
     client = std::move(c);
     server = std::move(s);
   }
@@ -55,7 +56,7 @@ struct lending_pair {
   }
 
   cordma::runtime rt{busy()};
-  cordma::listener door;
+  cordma::listener acceptor;
   connection client, server;
 };
 
@@ -73,7 +74,7 @@ task<> one_by_one(lending_pair& p, std::uint64_t n) {
   co_await p.all_returned();
 }
 
-lending_pair::lending_pair(isolation level) : door{rt.listen({}, {}, lends(level))} {
+lending_pair::lending_pair(isolation level) : acceptor{rt.listen({}, {}, lends(level))} {
   rt.run(open());
   rt.run(one_by_one(*this, leases_until_warm));
 }
@@ -99,9 +100,9 @@ class lending_threads {
  public:
   lending_threads(bench::second_thread& other, isolation level) : other_{other} {
     there([&] { server_.emplace(level); });
-    const cordma::endpoint address = server_->door.local_endpoint();
+    const cordma::endpoint address = server_->acceptor.local_endpoint();
     const std::function<void()> accept = [&] {
-      server_->peer = server_->rt.run(server_->door.accept());
+      server_->peer = server_->rt.run(server_->acceptor.accept());
     };
     other_.start(&accept);
     client_ = rt_.run(rt_.connect(address));
@@ -130,9 +131,9 @@ class lending_threads {
     other_.wait();
   }
   struct server_side {
-    explicit server_side(isolation level) : door{rt.listen({}, {}, lends(level))} {}
+    explicit server_side(isolation level) : acceptor{rt.listen({}, {}, lends(level))} {}
     cordma::runtime rt{busy()};
-    cordma::listener door;
+    cordma::listener acceptor;
     connection peer;
   };
   void there(const std::function<void()>& work) {
@@ -149,11 +150,11 @@ std::vector<isolation> levels() {
   cordma::runtime rt{busy()};
   const cordma::verbs::port_info port = rt.context().active_port();
   const auto gid = cordma::verbs::choose_gid(rt.context().gid_table(port.number));
-  cordma::lending office{rt.context(), rt.protection_domain()};
+  cordma::lending windows{rt.context(), rt.protection_domain()};
   std::vector<isolation> all{isolation::shared_key};
-  if (office.strongest(port, gid) >= isolation::exact_registered)
+  if (windows.strongest(port, gid) >= isolation::exact_registered)
     all.push_back(isolation::exact_registered);
-  if (office.strongest(port, gid) == isolation::exact) all.push_back(isolation::exact);
+  if (windows.strongest(port, gid) == isolation::exact) all.push_back(isolation::exact);
   return all;
 }
 

@@ -89,13 +89,13 @@ class both_ends {
       : other_{other},
         rt_{options_of(mode, backend)},
         buffer_{rt_.memory().allocate_zeroed(echo_bytes)} {
-    cordma::listener door = rt_.listen();
-    const cordma::endpoint here = door.local_endpoint();
+    cordma::listener acceptor = rt_.listen();
+    const cordma::endpoint here = acceptor.local_endpoint();
     const std::function<void()> begin = [&] { server_.emplace(mode, backend, here); };
     other_.start(&begin);
-    plain_ = rt_.run(door.accept());
-    stream_ = cordma::message_stream{rt_.run(door.accept())};
-    calls_ = cordma::rpc::client{rt_.run(door.accept())};
+    plain_ = rt_.run(acceptor.accept());
+    stream_ = cordma::message_stream{rt_.run(acceptor.accept())};
+    calls_ = cordma::rpc::client{rt_.run(acceptor.accept())};
     other_.wait();
   }
   ~both_ends() {

@@ -38,11 +38,11 @@ constexpr unsigned cmtime_connections = 100;
 using ends = std::pair<connection, connection>;
 
 /// A way in, which gives both ends of its next connection.
-class way {
+class method {
  public:
-  explicit way(const char* called) : name{called} {}
-  way(const way&) = delete;
-  virtual ~way() = default;
+  explicit method(const char* called) : name{called} {}
+  method(const method&) = delete;
+  virtual ~method() = default;
   virtual task<ends> connect() = 0;
 
   const char* const name;
@@ -55,25 +55,25 @@ task<ends> meet(task<connection> client, task<connection> server) {
 }
 
 /// Any way that has a listener.
-class by_listener final : public way {
+class by_listener final : public method {
  public:
   by_listener(cordma::runtime& rt, const char* called, const cordma::endpoint& at,
               const cordma::connection_changes& changes = {})
-      : way{called}, rt_{rt}, changes_{changes}, door_{rt.listen(at, {}, changes)} {}
+      : method{called}, rt_{rt}, changes_{changes}, acceptor_{rt.listen(at, {}, changes)} {}
   task<ends> connect() override {
-    return meet(rt_.connect(door_.local_endpoint(), changes_), door_.accept());
+    return meet(rt_.connect(acceptor_.local_endpoint(), changes_), acceptor_.accept());
   }
 
  private:
   cordma::runtime& rt_;
   const cordma::connection_changes changes_;
-  cordma::listener door_;
+  cordma::listener acceptor_;
 };
 
 /// The texts go from one variable to the other.
-class by_texts final : public way {
+class by_texts final : public method {
  public:
-  explicit by_texts(cordma::runtime& rt) : way{"raw"}, rt_{rt} {}
+  explicit by_texts(cordma::runtime& rt) : method{"raw"}, rt_{rt} {}
   task<ends> connect() override {
     auto client = rt_.prepare_connection(), server = rt_.prepare_connection();
     const std::string from_client = client.info(), from_server = server.info();
@@ -128,12 +128,12 @@ struct kit {
   /// Adds what `make` returns, or prints why it is not possible here.
   template <class Make>
   void add(const char* name, Make make) try {
-    ways.push_back(make());
+    methods.push_back(make());
   } catch (const cordma::error& e) {
     std::printf("  no %s: %s\n", name, e.what());
   }
-  std::unique_ptr<way> listening(const char* name, const cordma::endpoint& at,
-                                 const cordma::connection_changes& changes = {}) {
+  std::unique_ptr<method> listening(const char* name, const cordma::endpoint& at,
+                                    const cordma::connection_changes& changes = {}) {
     return std::make_unique<by_listener>(rt, name, at, changes);
   }
   /// \errors errc::not_supported: cordma was built without OpenSSL.
@@ -146,14 +146,14 @@ struct kit {
   folder files;
   std::optional<cordma::credentials> key, certificate;
   cordma::runtime rt{{.device = cordma::test::device_name()}};
-  std::vector<std::unique_ptr<way>> ways;
+  std::vector<std::unique_ptr<method>> methods;
 };
 
 double us_since(clock_type::time_point start) {
   return std::chrono::duration<double, std::micro>(clock_type::now() - start).count();
 }
 
-task<> connect_each(way& by) {
+task<> connect_each(method& by) {
   for (int i = 0; i < connects_per_round; ++i) {
     const auto start = clock_type::now();
     ends both = co_await by.connect();
@@ -170,13 +170,13 @@ BENCH_ON_DEVICE("connect/ways", "How many connections a second does each way in 
   kit all;
   std::vector<double> theirs;
   for (int i = 0; i < rounds; ++i) {
-    for (const auto& by : all.ways) all.rt.run(connect_each(*by));
+    for (const auto& by : all.methods) all.rt.run(connect_each(*by));
     if (i % cmtime_every == 0) {
       theirs.push_back(bench::run_cmtime(bench::cm_address(all.rt.context()), cmtime_connections));
     }
   }
   const double cm = 1e6 / bench::median(theirs);
-  for (const auto& by : all.ways) {
+  for (const auto& by : all.methods) {
     const double connect = bench::median(by->connect_us), close = bench::median(by->close_us);
     recorder.count(by->name, "connect p50", "us", connect);
     recorder.count(by->name, "close p50", "us", close);

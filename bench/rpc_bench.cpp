@@ -57,9 +57,9 @@ class one_thread {
  private:
   task<> open() {
     cordma::runtime& rt = server_.rt;
-    cordma::listener door = rt.listen();
+    cordma::listener acceptor = rt.listen();
     auto [there, here] =
-        co_await cordma::when_all(rt.connect(door.local_endpoint()), door.accept());
+        co_await cordma::when_all(rt.connect(acceptor.local_endpoint()), acceptor.accept());
     server_.work.spawn(server_.answering.serve(std::move(here)));
     calling_ = rpc::client{std::move(there)};
   }
@@ -72,13 +72,13 @@ class one_thread {
 class two_threads {
  public:
   explicit two_threads(bench::second_thread& other) : other_{other} {
-    cordma::listener door = rt_.listen();
+    cordma::listener acceptor = rt_.listen();
     const std::function<void()> begin = [&] {
       server_.emplace();
-      for (int n = 0; n < 2; ++n) server_->begin(door.local_endpoint());
+      for (int n = 0; n < 2; ++n) server_->begin(acceptor.local_endpoint());
     };
     other_.start(&begin);
-    for (rpc::client* each : {&calling_, &beside_}) *each = rpc::client{rt_.run(door.accept())};
+    for (rpc::client* each : {&calling_, &beside_}) *each = rpc::client{rt_.run(acceptor.accept())};
     other_.wait();
   }
   ~two_threads() {
@@ -152,13 +152,13 @@ class tcp_echo {
     where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof where;
     auto* const address = reinterpret_cast<sockaddr*>(&where);
-    const int door = ::socket(AF_INET, SOCK_STREAM, 0);
+    const int acceptor = ::socket(AF_INET, SOCK_STREAM, 0);
     here_ = ::socket(AF_INET, SOCK_STREAM, 0);
-    const bool is_connected = ::bind(door, address, size) == 0 && ::listen(door, 1) == 0 &&
-                              ::getsockname(door, address, &size) == 0 &&
+    const bool is_connected = ::bind(acceptor, address, size) == 0 && ::listen(acceptor, 1) == 0 &&
+                              ::getsockname(acceptor, address, &size) == 0 &&
                               ::connect(here_, address, size) == 0;
-    there_ = ::accept(door, nullptr, nullptr);
-    ::close(door);
+    there_ = ::accept(acceptor, nullptr, nullptr);
+    ::close(acceptor);
     if (!is_connected || there_ < 0) throw std::runtime_error{"no TCP on the loopback"};
     for (const int s : {here_, there_}) {
       const int yes = 1;
@@ -195,7 +195,7 @@ class idle_connections {
  public:
   explicit idle_connections(bool is_shared)
       : pool_{is_shared ? &rt_.share_receives({.buffers = 16 * count}) : nullptr},
-        door_{rt_.listen({}, {}, options())} {
+        acceptor_{rt_.listen({}, {}, options())} {
     answering_.handle<echo>(&bench::echo_back);
     for (unsigned n = 0; n < count; ++n) rt_.run(join());
     if (is_shared) registered_ += pool_->memory_bytes() / pool_->buffers() * pool_->promised();
@@ -225,7 +225,7 @@ class idle_connections {
   task<> join() {
     const usage nothing = now();
     auto [client, server] =
-        co_await cordma::when_all(rt_.connect(door_.local_endpoint()), door_.accept());
+        co_await cordma::when_all(rt_.connect(acceptor_.local_endpoint()), acceptor_.accept());
     const usage connected = now();
     clients_.emplace_back(std::move(client));
     const usage with_client = now();
@@ -242,7 +242,7 @@ class idle_connections {
   static constexpr unsigned count = 64;
   cordma::runtime rt_{bench::busy()};
   cordma::shared_receives* pool_;
-  cordma::listener door_;
+  cordma::listener acceptor_;
   rpc::server answering_;
   cordma::scope work_{rt_.executor()};
   std::vector<rpc::client> clients_;
@@ -335,11 +335,11 @@ BENCH_ON_DEVICE("rpc/bulk/thread",
 }
 
 BENCH_ON_DEVICE("rpc/idle", "What memory does an idle connection take at its server?") {
-  const idle_connections alone{false};
-  recorder.count("buffers of its own", "registered", "B", alone.registered_each());
-  recorder.count("buffers of its own", "malloc", "B", alone.heap_each());
+  const idle_connections single{false};
+  recorder.count("buffers of its own", "registered", "B", single.registered_each());
+  recorder.count("buffers of its own", "malloc", "B", single.heap_each());
   const idle_connections shared{true};
   recorder.count("shared buffers", "registered", "B", shared.registered_each(),
-                 alone.registered_each());
-  recorder.count("shared buffers", "malloc", "B", shared.heap_each(), alone.heap_each());
+                 single.registered_each());
+  recorder.count("shared buffers", "malloc", "B", shared.heap_each(), single.heap_each());
 }

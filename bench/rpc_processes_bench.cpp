@@ -29,16 +29,16 @@ constexpr unsigned be_server = 1u << 16, answer = 2u << 16, make_room = 3u << 16
 constexpr unsigned depth_max = 16;
 
 /// A place in the server's memory. The server writes the places before it answers the first call.
-struct place {
+struct remote_end {
   std::uint64_t address;
   std::uint32_t rkey;
 };
-using places = std::array<place, 2 * depth_max>;
-places* shared_places() {
-  static void* const shared =
-      ::mmap(nullptr, sizeof(places), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+using remote_ends = std::array<remote_end, 2 * depth_max>;
+remote_ends* shared_remote_ends() {
+  static void* const shared = ::mmap(nullptr, sizeof(remote_ends), PROT_READ | PROT_WRITE,
+                                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) throw std::runtime_error{"no memory to share"};
-  return static_cast<places*>(shared);
+  return static_cast<remote_ends*>(shared);
 }
 
 void make_memory(bench::link_end& there, bench::serving& server, unsigned count) {
@@ -46,8 +46,8 @@ void make_memory(bench::link_end& there, bench::serving& server, unsigned count)
   regions.clear();
   server.to = bench::bulk_memory(server.rt, count);
   regions = bench::register_for_raw(there.domain(), server.to);
-  std::ranges::transform(regions, shared_places()->begin(), [](const auto& region) {
-    return place{reinterpret_cast<std::uint64_t>(region.address()), region.rkey()};
+  std::ranges::transform(regions, shared_remote_ends()->begin(), [](const auto& region) {
+    return remote_end{reinterpret_cast<std::uint64_t>(region.address()), region.rkey()};
   });
 }
 
@@ -68,10 +68,10 @@ void serve(bench::link_end& there, unsigned what, std::uint64_t n) {
 /// A client, with a server in the other process.
 struct joined {
   explicit joined(bench::two_processes& both) {
-    cordma::listener door{rt.listen()};
-    both.order(be_server, door.local_endpoint().port);
-    calling =
-        cordma::rpc::client{rt.run(cordma::with_timeout(door.accept(), std::chrono::seconds{10}))};
+    cordma::listener acceptor{rt.listen()};
+    both.order(be_server, acceptor.local_endpoint().port);
+    calling = cordma::rpc::client{
+        rt.run(cordma::with_timeout(acceptor.accept(), std::chrono::seconds{10}))};
   }
   cordma::runtime rt{bench::busy()};
   cordma::rpc::client calling;
@@ -93,7 +93,7 @@ void write_each(bench::two_processes& both, const bench::raw_regions& from, std:
   for (std::uint64_t posted = 0, done = 0; done < n; ++done) {
     for (; posted < n && posted < done + from.size(); ++posted) {
       const cordma::verbs::memory_region& source = from[posted % from.size()];
-      const place& to = (*shared_places())[posted % from.size()];
+      const remote_end& to = (*shared_remote_ends())[posted % from.size()];
       side.post(
           support::raw::request{IBV_WR_RDMA_WRITE,
                                 support::raw::piece(source.address(), bulk_bytes, source.lkey()),
@@ -109,7 +109,7 @@ void write_each(bench::two_processes& both, const bench::raw_regions& from, std:
 BENCH_ON_DEVICE("rpc/processes", "What does a call cost, its server in another process?") {
   if (std::thread::hardware_concurrency() < 2) return;
   constexpr unsigned warm_up = 256;
-  static_cast<void>(shared_places());
+  static_cast<void>(shared_remote_ends());
   bench::two_processes both{&serve, bench::echo_bytes};
   joined with{both};
   const std::vector<std::byte> request(bench::echo_bytes);

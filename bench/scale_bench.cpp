@@ -90,7 +90,7 @@ class two_threads {
   template <class Work>
   void round(Work work, result& to) {
     constexpr std::uint64_t n = 100'000;
-    const double alone = bench::ns_of([&](std::uint64_t) { work(here_, n); }, n);
+    const double single = bench::ns_of([&](std::uint64_t) { work(here_, n); }, n);
     const std::function<void()> other = [&] { work(*there_, n); };
     const auto both = [&](std::uint64_t) {
       other_.start(&other);
@@ -98,8 +98,8 @@ class two_threads {
       other_.wait();
     };
     const double together = bench::ns_of(both, n);
-    to.one.push_back(1e9 * double(n) / alone);
-    to.gains.push_back(2 * alone / together);
+    to.one.push_back(1e9 * double(n) / single);
+    to.gains.push_back(2 * single / together);
   }
 
  private:
@@ -120,7 +120,7 @@ class crowd {
 
   crowd()
       : rt_{options()},
-        door_{rt_.listen()},
+        acceptor_{rt_.listen()},
         local_{rt_.memory().allocate_zeroed(size_bytes)},
         remote_{rt_.memory(cordma::test::all_access).allocate_zeroed(size_bytes)} {
     join();  // The first connection alone pays for what all share.
@@ -166,14 +166,15 @@ class crowd {
     return pages_there * std::size_t(::sysconf(_SC_PAGESIZE));
   }
   task<> open() {
-    auto [c, s] = co_await cordma::when_all(rt_.connect(door_.local_endpoint()), door_.accept());
+    auto [c, s] =
+        co_await cordma::when_all(rt_.connect(acceptor_.local_endpoint()), acceptor_.accept());
     clients_.push_back(std::move(c));
     servers_.push_back(std::move(s));
   }
   void join() { rt_.run(open()); }
 
   cordma::runtime rt_;
-  cordma::listener door_;
+  cordma::listener acceptor_;
   cordma::local_mr local_, remote_;
   std::deque<cordma::connection> clients_, servers_;
   double resident_each_ = 0, registered_each_ = 0;

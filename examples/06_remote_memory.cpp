@@ -20,8 +20,8 @@ constexpr std::byte filling{1};
 
 cordma::task<> client(cordma::runtime& rt, cordma::endpoint server) {
   cordma::connection conn = co_await rt.connect(server);
-  const cordma::remote_mr_request wish{.lease = 30s};
-  cordma::remote_mr remote = co_await conn.request_remote_mr(16, wish);  // Zeroed, and ours alone.
+  const cordma::remote_mr_request terms{.lease = 30s};
+  cordma::remote_mr remote = co_await conn.request_remote_mr(16, terms);  // Zeroed, and ours alone.
   std::printf("client: has %zu bytes of the server's for %lld ms\n", remote.size_bytes(),
               static_cast<long long>(remote.remaining().count()));
 

@@ -32,9 +32,9 @@ void expect(bool is_so, const char* what) {
   if (!is_so) throw std::runtime_error{std::string{"it should be so that "} + what};
 }
 
-void print_device(const char* who, cordma::runtime& rt) {
+void print_device(const char* side, cordma::runtime& rt) {
   const auto port = rt.context().active_port();
-  std::printf("[%s] device %s, port %u, %s, MTU %u\n", who, std::string{rt.device_name()}.c_str(),
+  std::printf("[%s] device %s, port %u, %s, MTU %u\n", side, std::string{rt.device_name()}.c_str(),
               port.number, port.is_ethernet() ? "RoCE" : "InfiniBand",
               cordma::verbs::bytes_of(port.mtu_active));
 }
@@ -44,11 +44,11 @@ cordma::local_mr_slice put(cordma::local_mr& into, std::string_view text) {
   return into.slice(0, text.size());
 }
 
-void print_memory(const char* who, cordma::runtime& rt) {
+void print_memory(const char* side, cordma::runtime& rt) {
   const cordma::mr_allocator_statistics now = rt.memory().statistics();
   std::printf("[%s] memory: %zu bytes in use, %zu KiB registered; registrations so far: %" PRIu64
               "\n",
-              who, now.in_use_bytes, now.registered_bytes / 1024, now.registrations);
+              side, now.in_use_bytes, now.registered_bytes / 1024, now.registrations);
 }
 
 std::string text_of(const cordma::message& m) {
@@ -80,20 +80,20 @@ cordma::task<> lend_briefly(cordma::runtime& rt, demo::meeting& clients) {
   expect(std::string_view{text_of(end.memory)} == "in time", "the memory is as it was");
 }
 
-void print_peer(const cordma::connection& conn, demo::way by) {
-  if (by == demo::way::raw) {
+void print_peer(const cordma::connection& conn, demo::method by) {
+  if (by == demo::method::raw) {
     std::printf("[server] connected by the client's text, to queue pair 0x%x\n",
                 conn.peer_hello().qpn);
   } else {
     std::printf("[server] connected by %s to %s\n", name_of(by), conn.peer().to_string().c_str());
   }
-  const cordma::identity& who = conn.peer_identity();
-  if (who.kind != cordma::authentication::none) {
-    std::printf("[server] who connected has proved to be '%s'\n", who.name.c_str());
+  const cordma::identity& client = conn.peer_identity();
+  if (client.kind != cordma::authentication::none) {
+    std::printf("[server] who connected has proved to be '%s'\n", client.name.c_str());
   }
 }
 
-cordma::task<> serve(cordma::runtime& rt, demo::meeting& clients, demo::way by) {
+cordma::task<> serve(cordma::runtime& rt, demo::meeting& clients, demo::method by) {
   cordma::connection conn = co_await clients.next();
   print_peer(conn, by);
 
@@ -137,8 +137,8 @@ cordma::task<> time_writes(cordma::connection& conn, cordma::local_mr_slice from
 
 /// Asks for memory of the server's, fills it and hands it over.
 cordma::task<> borrow(cordma::connection& conn, cordma::local_mr& buffer) {
-  const cordma::remote_mr_request wish{.lease = std::chrono::seconds{30}};
-  cordma::remote_mr remote = co_await conn.request_remote_mr(page, wish);
+  const cordma::remote_mr_request terms{.lease = std::chrono::seconds{30}};
+  cordma::remote_mr remote = co_await conn.request_remote_mr(page, terms);
   std::printf("[client] asked for %zu bytes and has them for %lld ms, isolation: %s\n",
               remote.size_bytes(), static_cast<long long>(remote.remaining().count()),
               to_string(remote.isolation()));
@@ -225,10 +225,10 @@ int usage() {
 struct arguments {
   explicit arguments(std::span<char*> given)
       : device{given.empty() ? "" : given[0]},
-        by{demo::way_of(given.size() > 1 ? given[1] : "tcp")},
+        by{demo::method_of(given.size() > 1 ? given[1] : "tcp")},
         folder{given.size() > 2 ? given[2] : "."} {}
   std::string device;
-  demo::way by;
+  demo::method by;
   std::string folder;
 };
 

@@ -18,12 +18,13 @@ namespace {
 using namespace std::chrono_literals;
 
 struct named {
-  way by;
+  method by;
   const char* name;
 };
-constexpr std::array all{named{way::tcp, "tcp"},         named{way::unix_socket, "unix"},
-                         named{way::rdma_cm, "rdma_cm"}, named{way::raw, "raw"},
-                         named{way::psk, "psk"},         named{way::certificate, "certificate"}};
+constexpr std::array all{
+    named{method::tcp, "tcp"},         named{method::unix_socket, "unix"},
+    named{method::rdma_cm, "rdma_cm"}, named{method::raw, "raw"},
+    named{method::psk, "psk"},         named{method::certificate, "certificate"}};
 
 std::string contents_of(const std::filesystem::path& path) {
   std::ifstream file{path, std::ios::binary};
@@ -58,15 +59,15 @@ std::string device_address(cordma::runtime& rt) {
   return text.data();
 }
 
-cordma::endpoint door_of(cordma::runtime& rt, way by, const std::filesystem::path& folder) {
-  if (by == way::unix_socket) return "unix:" + (folder / "socket").string();
-  if (by == way::rdma_cm) return "rdma_cm:" + device_address(rt) + ":0";
+cordma::endpoint endpoint_of(cordma::runtime& rt, method by, const std::filesystem::path& folder) {
+  if (by == method::unix_socket) return "unix:" + (folder / "socket").string();
+  if (by == method::rdma_cm) return "rdma_cm:" + device_address(rt) + ":0";
   return {};  // Loopback, a port that the kernel chooses.
 }
 
 }  // namespace
 
-way way_of(std::string_view name) {
+method method_of(std::string_view name) {
   const auto* const found = std::ranges::find(all, name, &named::name);
   if (found != all.end()) return found->by;
   std::string names;
@@ -74,16 +75,16 @@ way way_of(std::string_view name) {
   throw std::invalid_argument{"no way '" + std::string{name} + "' to connect; there is: " + names};
 }
 
-const char* name_of(way by) { return std::ranges::find(all, by, &named::by)->name; }
+const char* name_of(method by) { return std::ranges::find(all, by, &named::by)->name; }
 
-std::optional<cordma::credentials> credentials_of(way by, const std::filesystem::path& folder,
+std::optional<cordma::credentials> credentials_of(method by, const std::filesystem::path& folder,
                                                   const std::string& side) {
-  if (by == way::psk) {
+  if (by == method::psk) {
     const std::string secret = contents_of(folder / "key");
     const auto bytes = std::as_bytes(std::span{secret});
     return cordma::credentials::psk({"demo", {bytes.begin(), bytes.end()}});
   }
-  if (by == way::certificate) {
+  if (by == method::certificate) {
     return cordma::credentials::certificates({.chain = folder / (side + ".pem"),
                                               .key = folder / (side + ".key"),
                                               .authorities = folder / "authority.pem"});
@@ -91,18 +92,18 @@ std::optional<cordma::credentials> credentials_of(way by, const std::filesystem:
   return std::nullopt;
 }
 
-meeting::meeting(cordma::runtime& rt, way by, std::filesystem::path folder)
+meeting::meeting(cordma::runtime& rt, method by, std::filesystem::path folder)
     : rt_{rt}, by_{by}, folder_{std::move(folder)}, side_{"server"}, other_{"client"} {
-  if (by_ == way::raw) {
+  if (by_ == method::raw) {
     address_ = "texts in " + folder_.string();
     return;
   }
   // A real device has an address that other hosts reach, for as long as the demo runs.
-  door_ = rt_.listen(door_of(rt_, by_, folder_), {}, {.insecure = by_ == way::rdma_cm});
-  address_ = door_->local_endpoint().to_string();
+  acceptor_ = rt_.listen(endpoint_of(rt_, by_, folder_), {}, {.insecure = by_ == method::rdma_cm});
+  address_ = acceptor_->local_endpoint().to_string();
 }
 
-meeting::meeting(cordma::runtime& rt, way by, std::filesystem::path folder, std::string address)
+meeting::meeting(cordma::runtime& rt, method by, std::filesystem::path folder, std::string address)
     : rt_{rt},
       by_{by},
       folder_{std::move(folder)},
@@ -111,8 +112,8 @@ meeting::meeting(cordma::runtime& rt, way by, std::filesystem::path folder, std:
       address_{std::move(address)} {}
 
 cordma::task<cordma::connection> meeting::next() {
-  if (by_ == way::raw) return exchange_texts(std::string{"-"}.append(std::to_string(met_++)));
-  if (door_) return door_->accept();
+  if (by_ == method::raw) return exchange_texts(std::string{"-"}.append(std::to_string(met_++)));
+  if (acceptor_) return acceptor_->accept();
   return rt_.connect(cordma::endpoint::parse(address_));
 }
 

@@ -86,7 +86,7 @@ static_assert(sizeof(slot) == 4096 && std::is_trivially_copyable_v<slot>);
 /// A key lies in one of so many slots in a row: the first that was free. None is ever taken out.
 constexpr std::size_t probes_max = 8;
 
-inline std::size_t place_of(std::string_view key, std::size_t probe, std::size_t slots) {
+inline std::size_t slot_index(std::string_view key, std::size_t probe, std::size_t slots) {
   return (crc64{}.add(std::as_bytes(std::span{key})).value() + probe) % slots;
 }
 
@@ -104,7 +104,7 @@ class table {
     check_length("a key", key.size(), slot::key_max);
     check_length("a value", value.size(), slot::value_max);
     for (std::size_t probe = 0; probe < probes_max; ++probe) {
-      slot& s = slots_[place_of(key, probe, slots_.size())];
+      slot& s = slots_[slot_index(key, probe, slots_.size())];
       if (s.before == 0 || s.key() == key) return s.write(key, value);
     }
     throw std::runtime_error{"no slot is free for '" + std::string{key} + "'"};
@@ -136,7 +136,7 @@ class reader {
   /// The value; nothing when there is none.
   cordma::task<std::optional<std::string>> get(std::string_view key) {
     for (std::size_t probe = 0; probe < probes_max; ++probe) {
-      co_await read_whole(place_of(key, probe, slots()), key);
+      co_await read_whole(slot_index(key, probe, slots()), key);
       const slot& s = seen();
       if (s.before == 0) co_return std::nullopt;
       if (s.key() == key) {
@@ -151,10 +151,10 @@ class reader {
   [[nodiscard]] std::size_t slots() const { return all_.size_bytes() / sizeof(slot); }
   [[nodiscard]] const slot& seen() const { return copy_.slice().as<slot>()[0]; }
 
-  cordma::task<> read_whole(std::size_t place, std::string_view key) {
+  cordma::task<> read_whole(std::size_t index, std::string_view key) {
     std::chrono::nanoseconds pause = std::chrono::microseconds{1};
     for (unsigned reads = 0; reads < reads_max; ++reads) {
-      co_await conn_.read(copy_, all_.slice(place * sizeof(slot), sizeof(slot)));
+      co_await conn_.read(copy_, all_.slice(index * sizeof(slot), sizeof(slot)));
       if (seen().is_whole()) co_return;
       ++torn_;
       co_await cordma::sleep_for(pause);

@@ -1,6 +1,6 @@
 #include "bench.hpp"
 
-#include "places.hpp"
+#include "stack_offsets.hpp"
 
 #include <support/allocations.hpp>
 
@@ -186,7 +186,7 @@ void recorder::record(std::string_view which, const work* baseline, const work& 
   std::vector<side> raw;
   if (baseline != nullptr) raw.emplace_back(*baseline, round_length_);
   for (int i = 0; i < rounds; ++i) {
-    at_place(std::uint64_t(i), [&] {
+    at_offset(std::uint64_t(i), [&] {
       for (side& r : raw) r.round(counter);
       us.round(counter);
     });

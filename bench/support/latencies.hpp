@@ -1,8 +1,8 @@
 #pragma once
 
 #include "bench.hpp"
-#include "places.hpp"
 #include "rounds.hpp"
+#include "stack_offsets.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -95,7 +95,7 @@ double compare_latencies(recorder& to, std::string_view which, const laps& l, Ba
                          Ours ours) {
   latencies theirs{l.round, l.rounds, l.unsettled}, own{l.round, l.rounds, l.unsettled};
   for (std::uint64_t i = 0; i < l.rounds; ++i) {
-    at_place(i, [&] {
+    at_offset(i, [&] {
       // The sides take turns at being the first: what one leaves behind is shared out.
       if (i % 2 == 0) baseline(theirs);
       ours(own);

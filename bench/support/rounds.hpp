@@ -1,7 +1,7 @@
 #pragma once
 
 #include "bench.hpp"
-#include "places.hpp"
+#include "stack_offsets.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -32,7 +32,7 @@ inline void compare_rounds(recorder& to, std::string_view which, std::uint64_t n
   baseline(n);  // Warm.
   ours(n);
   for (int i = 0; i < rounds; ++i) {
-    at_place(std::uint64_t(i) * 3, [&] {
+    at_offset(std::uint64_t(i) * 3, [&] {
       theirs.push_back(ns_of(baseline, n) / double(n));
       own.push_back(ns_of(ours, n) / double(n));
     });

@@ -39,25 +39,25 @@ class second_thread {
   }
   void start(const std::function<void()>* then) {
     work_ = then;
-    turn_.fetch_add(1, std::memory_order_release);
+    round_.fetch_add(1, std::memory_order_release);
   }
   void wait() const {
-    while (done_.load(std::memory_order_acquire) != turn_.load(std::memory_order_relaxed)) {
+    while (done_.load(std::memory_order_acquire) != round_.load(std::memory_order_relaxed)) {
     }
   }
 
  private:
   void serve() {
-    for (unsigned turn = 1;; ++turn) {
-      while (turn_.load(std::memory_order_acquire) != turn) {
+    for (unsigned round = 1;; ++round) {
+      while (round_.load(std::memory_order_acquire) != round) {
       }
       if (work_ == nullptr) return;
       (*work_)();
-      done_.store(turn, std::memory_order_release);
+      done_.store(round, std::memory_order_release);
     }
   }
   const std::function<void()>* work_ = nullptr;
-  std::atomic<unsigned> turn_{0};
+  std::atomic<unsigned> round_{0};
   std::atomic<unsigned> done_{0};
   std::thread thread_;
 };

@@ -1,6 +1,6 @@
 #include "two_processes.hpp"
 
-#include "places.hpp"
+#include "stack_offsets.hpp"
 
 #include <support/access.hpp>
 #include <support/device.hpp>
@@ -244,7 +244,7 @@ two_processes::two_processes(servant serve, std::size_t message_bytes) {
   socket_ = sockets[other_ == 0 ? 1 : 0];
   ::close(sockets[other_ == 0 ? 0 : 1]);
   if (other_ == 0) live(serve, message_bytes);
-  place_ = std::make_unique<pinned>(this_processor);
+  pinned_ = std::make_unique<pinned>(this_processor);
   here_ = meet(socket_, message_bytes);
 }
 
@@ -257,7 +257,7 @@ void two_processes::live(servant serve, std::size_t message_bytes) const {
     order_of_work order;
     // The two sides of a comparison run at one place; this end is not at the other end's place.
     for (std::uint64_t n = 0; receive_all(socket_, &order, sizeof order); ++n)
-      at_place(n / 2 * 5, [&] { serve(*end, order.what, order.n); });
+      at_offset(n / 2 * 5, [&] { serve(*end, order.what, order.n); });
   } catch (const std::exception& error) {
     std::fprintf(stderr, "the other process: %s\n", error.what());
   }

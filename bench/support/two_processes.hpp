@@ -161,7 +161,7 @@ class two_processes {
   [[noreturn]] void live(servant serve, std::size_t message_bytes) const;
   static std::unique_ptr<link_end> meet(int socket, std::size_t message_bytes);
 
-  std::unique_ptr<pinned> place_;
+  std::unique_ptr<pinned> pinned_;
   int socket_ = -1;
   pid_t other_ = -1;
   std::unique_ptr<link_end> here_;

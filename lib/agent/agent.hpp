@@ -25,7 +25,7 @@ class agent final : control_channel::listener {
   /// Slots of the data queue pair's send queue that end windows, however much else is queued.
   static constexpr std::uint32_t reserved_slots = 4;
   /// CQEs of the control queue pair, on the data queue pair's completion queue.
-  static constexpr unsigned completion_entries = 64;
+  static constexpr unsigned cqes_max = 64;
 
   /// A control queue pair in RESET, and `reserved_slots` reserved on the data queue pair.
   /// \param options  as `check` lets pass. \errors what the verbs and the allocator throw.

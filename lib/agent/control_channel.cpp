@@ -18,7 +18,7 @@ constexpr verbs::queue_pair_capabilities capabilities{.send_wr_max = credits,
                                                       .send_sge_max = 1,
                                                       .recv_sge_max = 1,
                                                       .inline_max = frame_bytes};
-static_assert(capabilities.send_wr_max + capabilities.recv_wr_max == agent::completion_entries);
+static_assert(capabilities.send_wr_max + capabilities.recv_wr_max == agent::cqes_max);
 
 constexpr queue_pair_role role{.has_atomics = false,
                                .sends = request_kind::agent_send,
@@ -100,7 +100,7 @@ void control_channel::take(unsigned slot, std::size_t size_bytes) noexcept {
 }
 
 void control_channel::take_credits(const frame& f) {
-  if (f.taken - taken_by_peer_ > under_way())
+  if (f.taken - taken_by_peer_ > in_flight())
     throw error{{.code = errc::bad_frame, .call = "agent", .detail = "took what was not sent"}};
   taken_by_peer_ = f.taken;
   if (!agent_protocol::is_answer(f.kind)) return;
@@ -131,8 +131,8 @@ void control_channel::release(unsigned slot) noexcept {
   ++taken_;
 }
 
-bool control_channel::may_send(std::uint32_t under_way_max) const noexcept {
-  return is_running_ && under_way() < under_way_max && qp_.can_post_detached();
+bool control_channel::may_send(std::uint32_t in_flight_max) const noexcept {
+  return is_running_ && in_flight() < in_flight_max && qp_.can_post_detached();
 }
 
 control_channel::outgoing* control_channel::next() noexcept {

@@ -112,8 +112,8 @@ class control_channel final : private message_handler, private waiter {
   void post_receives(unsigned first, unsigned count) noexcept;
   void take(unsigned slot, std::size_t size_bytes) noexcept;
   void take_credits(const frame& f);
-  /// True if a frame may go now, and fewer than `under_way_max` are under way to the peer.
-  [[nodiscard]] bool may_send(std::uint32_t under_way_max) const noexcept;
+  /// True if a frame may go now, and fewer than `in_flight_max` are under way to the peer.
+  [[nodiscard]] bool may_send(std::uint32_t in_flight_max) const noexcept;
   [[nodiscard]] outgoing* next() noexcept;
   /// Sends what there is credit for. `later_too`: frames that were put off, too.
   void pump(bool later_too = false) noexcept;
@@ -121,7 +121,7 @@ class control_channel final : private message_handler, private waiter {
   void settle() noexcept;
   void post(frame& f, unsigned send_flags = 0) noexcept;
   void post_signaled() noexcept;
-  [[nodiscard]] std::uint32_t under_way() const noexcept { return sent_ - taken_by_peer_; }
+  [[nodiscard]] std::uint32_t in_flight() const noexcept { return sent_ - taken_by_peer_; }
 
   listener& up_;
   local_mr memory_;

@@ -72,8 +72,8 @@ std::size_t event_channel::poll() noexcept {
       return n;
     }
     const cm_event event{*original};
-    const rdma_cm_id& whose = event.request != nullptr ? *original->listen_id : *original->id;
-    auto* const target = static_cast<event_target*>(whose.context);
+    const rdma_cm_id& concerned = event.request != nullptr ? *original->listen_id : *original->id;
+    auto* const target = static_cast<event_target*>(concerned.context);
     rdma_ack_cm_event(original);
     target->on_event(event);
   }

@@ -1,7 +1,7 @@
 #include <cordma/connection/connection.hpp>
 
 #include "bootstrap.hpp"
-#include "cm_door.hpp"
+#include "cm_acceptor.hpp"
 #include "connection_state.hpp"
 #include "shake_hands.hpp"
 
@@ -38,11 +38,11 @@ task<stream_socket> connect_stream(cordma::executor& executor, const endpoint& s
 task<connection> connect_to(connection_resources resources, endpoint server,
                             connection_options options) {
   static_cast<void>(detail::checked_port(resources.ctx, options));
-  if (server.way == endpoint::bootstrap::rdma_cm)
+  if (server.kind == endpoint::bootstrap::rdma_cm)
     co_return co_await detail::connect_by_cm(resources, server, options);
-  detail::link way{co_await connect_stream(resources.executor, server), server.host,
-                   detail::socket_origin::own};
-  co_return co_await detail::shake_hands_as_client(resources, options, way);
+  detail::link peer_link{co_await connect_stream(resources.executor, server), server.host,
+                         detail::socket_origin::own};
+  co_return co_await detail::shake_hands_as_client(resources, options, peer_link);
 }
 
 template <class T>
@@ -162,8 +162,8 @@ const handshake::agreement& connection::agreement() const noexcept { return stat
 task<connection> connect(connection_resources resources, stream_socket stream,
                          connection_options options) {
   static_cast<void>(detail::checked_port(resources.ctx, options));
-  detail::link way{std::move(stream)};
-  co_return co_await within(detail::shake_hands_as_client(resources, options, way),
+  detail::link peer_link{std::move(stream)};
+  co_return co_await within(detail::shake_hands_as_client(resources, options, peer_link),
                             options.connect_timeout, "connect", resources.executor);
 }
 
@@ -178,7 +178,7 @@ task<connection> connect(connection_resources resources, endpoint server,
   std::string detail{why.detail.view()};
   // rdma_cm's calls name an address without the way there.
   const std::string address = where.substr(where.find(':') + 1) + ": ";
-  if (server.way == endpoint::bootstrap::rdma_cm && detail.starts_with(address))
+  if (server.kind == endpoint::bootstrap::rdma_cm && detail.starts_with(address))
     detail.erase(0, address.size());
   // A failed call that names its address or host begins its detail with that.
   const bool is_named = detail.starts_with(where) || detail.starts_with('"' + server.host + '"');

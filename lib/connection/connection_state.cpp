@@ -67,10 +67,10 @@ verbs::queue_pair_capabilities capabilities(const connection_options& options) n
   return caps;
 }
 
-unsigned entries(const connection_options& options) noexcept {
+unsigned cqes_max(const connection_options& options) noexcept {
   const verbs::queue_pair_capabilities caps = capabilities(options);
   return caps.send_wr_max + (options.receives_from != nullptr ? 0 : caps.recv_wr_max) +
-         (options.agent.enabled ? agent::completion_entries : 0);
+         (options.agent.enabled ? agent::cqes_max : 0);
 }
 
 /// Returns true if the connection needs its own domain: without windows, a peer can reach
@@ -128,7 +128,7 @@ connection_state::connection_state(const connection_resources& r, const connecti
       lending_{own_domain_ ? own_domain_->lending : r.lending},
       executor{r.executor},
       memory{own_domain_ ? own_domain_->memory : r.memory},
-      qp{r.drivers.driver_for(entries(options), options.receives_from), lending_.domain(),
+      qp{r.drivers.driver_for(cqes_max(options), options.receives_from), lending_.domain(),
          capabilities(options), port_.message_max_bytes, options.receives_from},
       local{local_address},
       peer{peer_address} {

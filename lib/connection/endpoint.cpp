@@ -22,14 +22,14 @@ constexpr std::string_view cm_prefix{"rdma_cm:"};
 endpoint endpoint::parse(std::string_view text) {
   if (text.starts_with(cm_prefix)) {
     endpoint made = parse(text.substr(cm_prefix.size()));
-    if (made.way != bootstrap::tcp) throw_malformed(text, "rdma_cm connects to a host and a port");
-    made.way = bootstrap::rdma_cm;
+    if (made.kind != bootstrap::tcp) throw_malformed(text, "rdma_cm connects to a host and a port");
+    made.kind = bootstrap::rdma_cm;
     return made;
   }
   if (text.starts_with(unix_prefix)) {
     endpoint made{std::string{text.substr(unix_prefix.size())}, 0};
     if (made.host.empty()) throw_malformed(text, "no path; write unix:path, or unix:@name");
-    made.way = bootstrap::unix_socket;
+    made.kind = bootstrap::unix_socket;
     return made;
   }
   std::string_view host = text;
@@ -70,10 +70,10 @@ endpoint endpoint::of(std::string_view host, std::int64_t port) {
 }
 
 std::string endpoint::to_string() const {
-  if (way == bootstrap::unix_socket) return std::string{unix_prefix} + host;
+  if (kind == bootstrap::unix_socket) return std::string{unix_prefix} + host;
   const bool is_ipv6 = host.find(':') != host.npos;
   const std::string where = (is_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
-  return way == bootstrap::rdma_cm ? std::string{cm_prefix} + where : where;
+  return kind == bootstrap::rdma_cm ? std::string{cm_prefix} + where : where;
 }
 
 }  // namespace cordma

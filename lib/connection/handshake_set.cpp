@@ -28,15 +28,16 @@ failure dropped_at(const char* limit, unsigned value) noexcept {
           .detail = detail_text("dropped for a newer client: %s is %u", limit, value)};
 }
 
-task<handshake_set::place> handshake_set::enter(client_host newcomer) {
+task<handshake_set::permit> handshake_set::enter(client_host newcomer) {
   for (;;) {
     const duration patience =
-        places_.available() > 0 ? duration::max()
-                                : drop_one(newcomer, dropped_at("handshakes_max", handshakes_max_));
+        permits_.available() > 0
+            ? duration::max()
+            : drop_one(newcomer, dropped_at("handshakes_max", handshakes_max_));
     // Another one that waits may get the place that was freed here: look again.
     const duration wait = std::min(patience, grace_);
-    const auto taken = co_await as_result(with_timeout(places_.acquire(), wait));
-    if (taken.has_value()) co_return place{&places_};
+    const auto taken = co_await as_result(with_timeout(permits_.acquire(), wait));
+    if (taken.has_value()) co_return permit{&permits_};
     if (taken.is_cancelled()) throw cancelled{};
   }
 }
@@ -71,9 +72,9 @@ void handshake_set::drop_all(const failure& why) noexcept {
   }
 }
 
-handshake_set::member::member(handshake_set& set, place own, const client_host& host)
+handshake_set::member::member(handshake_set& set, permit own, const client_host& host)
     : set_{set},
-      place_{std::move(own)},
+      permit_{std::move(own)},
       host_{host},
       number_{set.begun_++},
       begun_{set.clock_.now()} {

@@ -47,10 +47,10 @@ class handshake_set {
  public:
   class member;
   struct leaver {
-    void operator()(semaphore* places) const noexcept { places->release(); }
+    void operator()(semaphore* permits) const noexcept { permits->release(); }
   };
   /// A place in the set, until it is destroyed.
-  using place = std::unique_ptr<semaphore, leaver>;
+  using permit = std::unique_ptr<semaphore, leaver>;
 
   /// A handshake keeps its place for a `grace_part` of its timeout: clients that come in a burst
   /// wait for each other.
@@ -61,13 +61,13 @@ class handshake_set {
         handshakes_max_{handshakes_max},
         timeout_{timeout},
         grace_{duration{timeout} / grace_part},
-        places_{handshakes_max} {}
+        permits_{handshakes_max} {}
   handshake_set(const handshake_set&) = delete;
   handshake_set& operator=(const handshake_set&) = delete;
 
   /// Gives a place; when all are taken, that of the member that `drop_one` chooses. Waits while
   /// nobody can be dropped. \errors `cancelled`, std::bad_alloc.
-  task<place> enter(client_host newcomer);
+  task<permit> enter(client_host newcomer);
   /// Drops the member that has failed first. If none has, chooses the oldest in progress of the
   /// host with most, where `newcomer` counts as one more. Of hosts with as many, the one with the
   /// oldest member loses. Drops the chosen one if it is as old as `grace()`. Returns how long it
@@ -89,7 +89,7 @@ class handshake_set {
   const unsigned handshakes_max_;
   const time_span timeout_;
   const duration grace_;
-  semaphore places_;
+  semaphore permits_;
   std::map<client_host, crowd> hosts_;  // Crowds that are empty are erased.
   crowd failed_;
   std::uint64_t begun_ = 0;
@@ -99,7 +99,7 @@ class handshake_set {
 class handshake_set::member : public list_hook<member> {
  public:
   /// \errors std::bad_alloc.
-  member(handshake_set& set, place own, const client_host& host);
+  member(handshake_set& set, permit own, const client_host& host);
   member(const member&) = delete;
   member& operator=(const member&) = delete;
   ~member() { leave(); }
@@ -119,7 +119,7 @@ class handshake_set::member : public list_hook<member> {
   void leave() noexcept;
 
   handshake_set& set_;
-  const place place_;
+  const permit permit_;
   const client_host host_;
   const std::uint64_t number_;
   const time_point begun_;

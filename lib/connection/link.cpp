@@ -16,11 +16,11 @@ identity unix_identity(const stream_socket& socket) {
       ::getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &peer, &size_bytes) != 0) {
     return {};
   }
-  identity who{authentication::unix_credentials, "uid " + std::to_string(peer.uid)};
-  who.pid = std::uint32_t(peer.pid);
-  who.uid = peer.uid;
-  who.gid = peer.gid;
-  return who;
+  identity user{authentication::unix_credentials, "uid " + std::to_string(peer.uid)};
+  user.pid = std::uint32_t(peer.pid);
+  user.uid = peer.uid;
+  user.gid = peer.gid;
+  return user;
 }
 
 }  // namespace

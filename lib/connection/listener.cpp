@@ -2,12 +2,12 @@
 
 #include "base/failures.hpp"
 #include "bootstrap.hpp"
-#include "cm_door.hpp"
+#include "bootstrap_services.hpp"
+#include "cm_acceptor.hpp"
 #include "connection_state.hpp"
 #include "listener_state.hpp"
 #include "shake_hands.hpp"
-#include "stream_door.hpp"
-#include "ways_in.hpp"
+#include "stream_acceptor.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
 
@@ -21,7 +21,8 @@ socket_address listening_address(const endpoint& local) {
 }
 
 std::vector<socket_address> addresses_of(const endpoint& where) {
-  if (where.way == endpoint::bootstrap::unix_socket) return {socket_address::unix_path(where.host)};
+  if (where.kind == endpoint::bootstrap::unix_socket)
+    return {socket_address::unix_path(where.host)};
   return socket_address::resolve(where.host, where.port);
 }
 
@@ -41,11 +42,12 @@ endpoint endpoint_of(const socket_address& address) {
   return {host, address.port()};
 }
 
-std::unique_ptr<door> open_door(const connection_resources& resources, endpoint::bootstrap way,
-                                const socket_address& local, int backlog) {
-  if (way == endpoint::bootstrap::rdma_cm)
-    return std::make_unique<cm_door>(resources.ways.cm_events(), local, backlog);
-  return std::make_unique<stream_door>(resources.executor, local, backlog);
+std::unique_ptr<acceptor> open_acceptor(const connection_resources& resources,
+                                        endpoint::bootstrap kind, const socket_address& local,
+                                        int backlog) {
+  if (kind == endpoint::bootstrap::rdma_cm)
+    return std::make_unique<cm_acceptor>(resources.bootstraps.cm_events(), local, backlog);
+  return std::make_unique<stream_acceptor>(resources.executor, local, backlog);
 }
 
 }  // namespace detail
@@ -59,9 +61,9 @@ listener::listener(connection_resources resources, const endpoint& local,
   const auto shake_hands = [terms = detail::handshake_terms{resources, options, limits.admit}](
                                detail::arrival& client) { return client.shake_hands(terms); };
   state_.reset(new detail::listener_state{
-      resources.executor, detail::open_door(resources, local.way, where, limits.tcp_backlog),
+      resources.executor, detail::open_acceptor(resources, local.kind, where, limits.tcp_backlog),
       shake_hands, limits});
-  state_->way = local.way;
+  state_->kind = local.kind;
 }
 
 void listener::dropper::operator()(detail::listener_state* state) const noexcept { state->drop(); }
@@ -80,7 +82,7 @@ listener::close_op listener::close() noexcept {
 cordma::executor& listener::executor() const noexcept { return state_->executor; }
 endpoint listener::local_endpoint() const {
   endpoint where = detail::endpoint_of(state_->local_address());
-  where.way = state_->way;
+  where.kind = state_->kind;
   return where;
 }
 
@@ -91,13 +93,13 @@ const std::optional<failure>& listener::last_rejection() const noexcept {
 
 task<connection> accept(connection_resources resources, stream_socket stream,
                         connection_options options, admission admit, time_span handshake_timeout) {
-  detail::link way{std::move(stream)};
-  result<connection> made =
-      co_await as_result(with_timeout(detail::shake_hands_as_server(resources, options, way, admit),
-                                      handshake_timeout, &resources.executor));
+  detail::link peer_link{std::move(stream)};
+  result<connection> made = co_await as_result(
+      with_timeout(detail::shake_hands_as_server(resources, options, peer_link, admit),
+                   handshake_timeout, &resources.executor));
   if (!made.has_failure()) co_return std::move(made).value();
   const failure why = bootstrap::name_timeout(made.failure(), "handshake", handshake_timeout);
-  co_await bootstrap::refuse(way.refusal_channel(), way.for_peer(why));
+  co_await bootstrap::refuse(peer_link.refusal_channel(), peer_link.for_peer(why));
   throw error{why};
 }
 

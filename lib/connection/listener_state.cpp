@@ -22,14 +22,14 @@ void check(const listener_options& o) {
 
 namespace detail {
 
-listener_state::listener_state(cordma::executor& owner, std::unique_ptr<door> clients,
+listener_state::listener_state(cordma::executor& owner, std::unique_ptr<acceptor> clients,
                                callback<task<connection>(arrival&)> shake_hands,
                                const listener_options& options)
     : executor{(check(options), owner)},
       all_ended{owner},
-      door_{std::move(clients)},
+      acceptor_{std::move(clients)},
       shake_hands_{std::move(shake_hands)},
-      local_{door_->local_address()},
+      local_{acceptor_->local_address()},
       handshakes_{owner, options.handshakes_max, options.handshake_timeout},
       ready_{options.ready_max},
       tasks_{owner} {
@@ -40,7 +40,7 @@ void listener_state::close() noexcept {
   if (std::exchange(is_closing_, true)) return;
   ready_.close();
   tasks_.request_stop();
-  door_->close();
+  acceptor_->close();
   try {
     executor.closer().spawn(finish());
   } catch (const std::bad_alloc&) {
@@ -82,10 +82,11 @@ task<connection> listener_state::accept_open() {
 task<> listener_state::accept_loop() {
   for (;;) {
     try {
-      std::unique_ptr<arrival> client = co_await door_->accept();
+      std::unique_ptr<arrival> client = co_await acceptor_->accept();
       const client_host host = host_of(client->peer);
-      handshake_set::place place = co_await handshakes_.enter(host);
-      auto handshake = std::make_unique<handshake_set::member>(handshakes_, std::move(place), host);
+      handshake_set::permit permit = co_await handshakes_.enter(host);
+      auto handshake =
+          std::make_unique<handshake_set::member>(handshakes_, std::move(permit), host);
       tasks_.spawn(serve(std::move(client), std::move(handshake)));
       continue;
     } catch (const error& e) {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "door.hpp"
+#include "acceptor.hpp"
 #include "handshake_set.hpp"
 
 #include <cordma/connection/listener.hpp>
@@ -28,7 +28,7 @@ class listener_state {
   /// Pause after a failure of accept(2), which would fail again at once.
   static constexpr std::chrono::milliseconds accept_pause{50};
 
-  listener_state(cordma::executor& owner, std::unique_ptr<door> clients,
+  listener_state(cordma::executor& owner, std::unique_ptr<acceptor> clients,
                  callback<task<connection>(arrival&)> shake_hands, const listener_options& options);
   listener_state(const listener_state&) = delete;
   listener_state& operator=(const listener_state&) = delete;
@@ -48,7 +48,7 @@ class listener_state {
   cordma::executor& executor;
   listener_counters counters;
   std::optional<failure> last_rejection;
-  endpoint::bootstrap way = endpoint::bootstrap::tcp;
+  endpoint::bootstrap kind = endpoint::bootstrap::tcp;
   event all_ended;  ///< Set once nothing runs after `close`.
 
  private:
@@ -59,7 +59,7 @@ class listener_state {
   task<> serve(std::unique_ptr<arrival> client, std::unique_ptr<handshake_set::member> handshake);
   task<> finish();
 
-  const std::unique_ptr<door> door_;
+  const std::unique_ptr<acceptor> acceptor_;
   const callback<task<connection>(arrival&)> shake_hands_;
   const socket_address local_;
   handshake_set handshakes_;

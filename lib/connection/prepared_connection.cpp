@@ -2,10 +2,10 @@
 
 #include "base/failures.hpp"
 #include "bootstrap.hpp"
+#include "bootstrap_services.hpp"
 #include "cm_link.hpp"
 #include "connection_info.hpp"
 #include "connection_state.hpp"
-#include "ways_in.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
 
@@ -38,7 +38,7 @@ agent_protocol::payload proof_of(const handshake::nonce& speaker, const handshak
 }
 
 /// modify_qp(2) would look for another host's GID while the executor waits.
-task<> find_way(detail::connection_state& mine, const handshake::hello& theirs) {
+task<> find_route(detail::connection_state& mine, const handshake::hello& theirs) {
   const bool is_elsewhere =
       theirs.layer == handshake::link_layer::ethernet && !mine.has_own_gid(theirs.gid);
   if (is_elsewhere) co_await mine.resolve(theirs.gid);
@@ -132,12 +132,12 @@ task<connection> detail::prepared_state::connect(std::string theirs) {
   const handshake::nonce ours = mine->local_hello.nonce;
   if (hello.nonce == ours)
     detail::throw_failure(errc::bad_handshake, "connect", "the information is this side's own");
-  if (!resources.ways.infos.add(hello.nonce, resources.executor.now(),
-                                prepared_connection::lifetime)) {
+  if (!resources.bootstraps.infos.add(hello.nonce, resources.executor.now(),
+                                      prepared_connection::lifetime)) {
     detail::throw_failure(errc::refused, "connect",
                           "the peer's information was used already; ask for another");
   }
-  co_await find_way(*mine, hello);
+  co_await find_route(*mine, hello);
   mine->agree(hello, handshake::side::equal, proof_of(hello.nonce, ours), patient_timeout(options));
   if (!mine->agent) {
     detail::throw_failure(errc::incompatible_peer, "connect",
@@ -200,7 +200,7 @@ task<connection> detail::prepared_state::connect_plain(queue_pair_info theirs) {
   hello.pkey |= handshake::pkey_full;  // The caller knows that the peer is of this partition.
   hello.library = "";
   static_cast<void>(handshake::decode(handshake::encode(hello)));  // Checks each field.
-  co_await find_way(*mine, hello);
+  co_await find_route(*mine, hello);
   mine->agree(hello, handshake::side::equal);
   mine->watch_over(std::make_unique<detail::cm_link>(*mine, nullptr));
   co_return connection{std::move(mine)};

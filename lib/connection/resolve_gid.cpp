@@ -59,9 +59,9 @@ task<> resolve_gid(cordma::executor& executor, verbs::protection_domain& pd, std
     attributes.grh.dgid = to.gid;
     attributes.grh.sgid_index = std::uint8_t(to.gid_index);
     attributes.grh.hop_limit = to.hop_limit;
-    ibv_ah* const way = ibv_create_ah(domain, &attributes);
-    const int error = way != nullptr ? 0 : errno;
-    if (way != nullptr) ibv_destroy_ah(way);
+    ibv_ah* const handle = ibv_create_ah(domain, &attributes);
+    const int error = handle != nullptr ? 0 : errno;
+    if (handle != nullptr) ibv_destroy_ah(handle);
     const auto tell = [got, error]() noexcept {
       got->error = error;
       got->has_come.set();

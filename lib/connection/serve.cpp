@@ -51,7 +51,7 @@ std::string handler_failure::to_string() const {
   return text;
 }
 
-task<> serve(listener& door, connection_task handler, failure_hook on_failure,
+task<> serve(listener& acceptor, connection_task handler, failure_hook on_failure,
              unsigned connections_max) {
   CORDMA_ASSERT(handler != nullptr, "connections are served by a handler");
   check_option("serve", "connections_max", connections_max, 1, connections_limit);
@@ -59,7 +59,7 @@ task<> serve(listener& door, connection_task handler, failure_hook on_failure,
   const auto accept_all = [&](scope& running) -> task<> {
     for (;;) {
       co_await all.room.acquire();
-      result<connection> next = co_await as_result(door.accept());
+      result<connection> next = co_await as_result(acceptor.accept());
       if (next.has_failure() && next.failure().code == make_error_code(errc::closed)) co_return;
       connection conn = std::move(next).value();
       const socket_address peer = conn.peer();
@@ -71,7 +71,7 @@ task<> serve(listener& door, connection_task handler, failure_hook on_failure,
       }
     }
   };
-  co_await with_scope(accept_all, &door.executor());
+  co_await with_scope(accept_all, &acceptor.executor());
 }
 
 }  // namespace cordma

@@ -48,13 +48,13 @@ struct proofs {
   agent_protocol::payload server;
 };
 
-std::optional<proofs> proofs_of(const link& way, const handshake::frame_bytes_t& client,
+std::optional<proofs> proofs_of(const link& peer_link, const handshake::frame_bytes_t& client,
                                 const handshake::frame_bytes_t& server) {
-  if (way.tls() == nullptr) return std::nullopt;
+  if (peer_link.tls() == nullptr) return std::nullopt;
   std::array<std::byte, 2 * handshake::frame_bytes> hellos;
   std::ranges::copy(server, std::ranges::copy(client, hellos.begin()).out);
-  return proofs{.client = way.tls()->export_secret("EXPORTER-cordma-client", hellos),
-                .server = way.tls()->export_secret("EXPORTER-cordma-server", hellos)};
+  return proofs{.client = peer_link.tls()->export_secret("EXPORTER-cordma-client", hellos),
+                .server = peer_link.tls()->export_secret("EXPORTER-cordma-server", hellos)};
 }
 
 }  // namespace
@@ -89,12 +89,13 @@ void admit_plain(const admission& admit, connection_options& options, const sock
   options.private_data = asked(admit, options, std::move(shown)).reply;
 }
 
-task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link& way,
+task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link& peer_link,
                                  std::optional<handshake::nonce> of_start) {
   const handshake::frame_bytes_t hello = handshake::encode(state->local_hello);
-  co_await way.heard(write_all(way.channel(), hello));
-  const handshake::received_hello theirs = co_await way.heard(bootstrap::read_hello(way.channel()));
-  const std::optional<proofs> bound = proofs_of(way, hello, theirs.bytes);
+  co_await peer_link.heard(write_all(peer_link.channel(), hello));
+  const handshake::received_hello theirs =
+      co_await peer_link.heard(bootstrap::read_hello(peer_link.channel()));
+  const std::optional<proofs> bound = proofs_of(peer_link, hello, theirs.bytes);
   std::optional<failure> why;
   try {
     if (of_start && theirs.nonce != *of_start)
@@ -106,77 +107,79 @@ task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link&
     why = e.failure();
   }
   if (why) {
-    co_await bootstrap::refuse(way.channel(), *why);
+    co_await bootstrap::refuse(peer_link.channel(), *why);
     throw error{*why};
   }
   if (bound) state->agent->send_proof(bound->client);
-  co_await accept_peer(way.channel(), theirs);
-  co_await bootstrap::read_acceptance(way.channel(), state->local_hello.nonce);
+  co_await accept_peer(peer_link.channel(), theirs);
+  co_await bootstrap::read_acceptance(peer_link.channel(), state->local_hello.nonce);
   const result<void> proof = co_await as_result(state->proved());
   if (proof.is_cancelled()) throw cancelled{};
   if (proof.has_failure()) {
-    co_await bootstrap::refuse(way.channel(), proof.failure());
+    co_await bootstrap::refuse(peer_link.channel(), proof.failure());
     throw error{proof.failure()};
   }
   // The listener may use what this side allows only from now on.
-  if (bound) co_await accept_peer(way.channel(), theirs);
-  state->peer_identity = way.peer_identity;
-  state->watch_over(way.take_channel());
+  if (bound) co_await accept_peer(peer_link.channel(), theirs);
+  state->peer_identity = peer_link.peer_identity;
+  state->watch_over(peer_link.take_channel());
   co_return connection{std::move(state)};
 }
 
 task<connection> agree_as_server(const handshake::start& theirs, const connection_options& options,
-                                 link& way, const admission& admit,
+                                 link& peer_link, const admission& admit,
                                  callback<std::unique_ptr<connection_state>&()> state_for) {
-  const handshake::received_hello hello = co_await way.heard(bootstrap::read_hello(way.channel()));
+  const handshake::received_hello hello =
+      co_await peer_link.heard(bootstrap::read_hello(peer_link.channel()));
   if (hello.nonce != theirs.nonce)
     throw_failure(errc::bad_handshake, "handshake", "the hello is not that of the start");
-  connection_request shown{way.peer, way.peer_identity};
+  connection_request shown{peer_link.peer, peer_link.peer_identity};
   shown.private_data = hello.private_data;
   const connection_request request = asked(admit, options, std::move(shown));
   std::unique_ptr<connection_state>& state = state_for();
   state->limit_lending(request.lending);
   state->local_hello.private_data = request.reply;
   const handshake::frame_bytes_t ours = handshake::encode(state->local_hello);
-  const std::optional<proofs> bound = proofs_of(way, hello.bytes, ours);
+  const std::optional<proofs> bound = proofs_of(peer_link, hello.bytes, ours);
   co_await admit_peer_gid(*state, hello);
   // The queue pair is ready to receive before the client knows its address: the client may send as
   // soon as it has this side's hello.
   state->agree(hello, handshake::side::listener,
                bound ? std::optional{bound->client} : std::nullopt);
-  co_await write_all(way.channel(), ours);
-  co_await bootstrap::read_acceptance(way.channel(), state->local_hello.nonce);
+  co_await write_all(peer_link.channel(), ours);
+  co_await bootstrap::read_acceptance(peer_link.channel(), state->local_hello.nonce);
   if (bound) state->agent->send_proof(bound->server);
   co_await state->proved();
-  co_await accept_peer(way.channel(), hello);
-  if (bound) co_await bootstrap::read_acceptance(way.channel(), state->local_hello.nonce);
-  state->peer_identity = way.peer_identity;
-  state->watch_over(way.take_channel());
+  co_await accept_peer(peer_link.channel(), hello);
+  if (bound) co_await bootstrap::read_acceptance(peer_link.channel(), state->local_hello.nonce);
+  state->peer_identity = peer_link.peer_identity;
+  state->watch_over(peer_link.take_channel());
   co_return connection{std::move(state)};
 }
 
 task<connection> shake_hands_as_client(connection_resources resources, connection_options options,
-                                       link& way) {
-  auto state = std::make_unique<connection_state>(resources, options, way.local, way.peer);
+                                       link& peer_link) {
+  auto state =
+      std::make_unique<connection_state>(resources, options, peer_link.local, peer_link.peer);
   const handshake::start start = make_start(options);
   state->local_hello.nonce = start.nonce;
-  co_await say(way.channel(), handshake::encode(start));
-  co_await way.secure(options.credentials, tls_role::client);
-  co_return co_await agree_as_client(state, way);
+  co_await say(peer_link.channel(), handshake::encode(start));
+  co_await peer_link.secure(options.credentials, tls_role::client);
+  co_return co_await agree_as_client(state, peer_link);
 }
 
 task<connection> shake_hands_as_server(connection_resources resources, connection_options options,
-                                       link& way, const admission& admit) {
-  const handshake::start start = co_await bootstrap::read_start(way.channel());
+                                       link& peer_link, const admission& admit) {
+  const handshake::start start = co_await bootstrap::read_start(peer_link.channel());
   check_mode(start, options);
-  co_await way.secure(options.credentials, tls_role::server);
+  co_await peer_link.secure(options.credentials, tls_role::server);
   std::unique_ptr<connection_state> state;
   const auto make = [&]() -> auto& {
-    state = std::make_unique<connection_state>(resources, options, way.local, way.peer);
+    state = std::make_unique<connection_state>(resources, options, peer_link.local, peer_link.peer);
     state->local_hello.nonce = handshake::random_nonce();
     return state;
   };
-  co_return co_await agree_as_server(start, options, way, admit, make);
+  co_return co_await agree_as_server(start, options, peer_link, admit, make);
 }
 
 }  // namespace cordma::detail

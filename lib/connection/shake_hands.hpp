@@ -15,16 +15,16 @@
 
 namespace cordma::detail {
 
-/// The two sides of a handshake over a byte channel: docs/handshake.md. `way` outlives the task,
-/// and keeps its channel if that fails: the accepting side then tells its peer why. The caller sets
-/// the deadline. \errors errc::bad_handshake, errc::incompatible_peer, errc::refused,
+/// The two sides of a handshake over a byte channel: docs/handshake.md. `peer_link` outlives the
+/// task, and keeps its channel if that fails: the accepting side then tells its peer why. The
+/// caller sets the deadline. \errors errc::bad_handshake, errc::incompatible_peer, errc::refused,
 ///   errc::not_authenticated, errc::disconnected; what the verbs throw; errc::limit_exceeded: an
 ///   option.
 task<connection> shake_hands_as_client(connection_resources resources, connection_options options,
-                                       link& way);
+                                       link& peer_link);
 /// `admit` decides on the peer's hello. \errors as above.
 task<connection> shake_hands_as_server(connection_resources resources, connection_options options,
-                                       link& way, const admission& admit);
+                                       link& peer_link, const admission& admit);
 
 /// Returns this side's start. \errors an errno of getrandom(2).
 handshake::start make_start(const connection_options& options);
@@ -38,12 +38,12 @@ void admit_plain(const admission& admit, connection_options& options, const sock
 
 /// Goes on after the starts, where the control queue pair is connected already, or TLS runs.
 /// `of_start`: the nonce of the listener's start, if it has sent one.
-task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link& way,
+task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link& peer_link,
                                  std::optional<handshake::nonce> of_start = {});
 /// `theirs` is the peer's start. `state_for` gives the state once the program has admitted the
-/// peer. Its owner keeps the state until the connection has it: `way` may run over its agent.
+/// peer. Its owner keeps the state until the connection has it: `peer_link` may run over its agent.
 task<connection> agree_as_server(const handshake::start& theirs, const connection_options& options,
-                                 link& way, const admission& admit,
+                                 link& peer_link, const admission& admit,
                                  callback<std::unique_ptr<connection_state>&()> state_for);
 
 }  // namespace cordma::detail

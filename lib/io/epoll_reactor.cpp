@@ -21,7 +21,7 @@ namespace {
 constexpr std::uint64_t of_wake = UINT64_MAX;
 constexpr std::uint64_t of_timer = UINT64_MAX - 1;
 /// A busy loop polls more often than a system call is worth.
-constexpr std::chrono::microseconds time_between_looks{20};
+constexpr std::chrono::microseconds kernel_poll_period{20};
 /// Time until a watch that the kernel had no memory for is told again.
 constexpr int retry_ms = 10;
 
@@ -133,8 +133,8 @@ int epoll_reactor::tell(std::uint32_t index) noexcept {
   epoll_event event{.events = events_of(*s.watch), .data = {.u64 = std::uint64_t(fd)}};
   for (std::uint32_t n = here.first; n != nobody; n = slots_[n].next)
     event.events |= events_of(*slots_[n].watch);
-  const bool is_alone = here.first == nobody;
-  event.events |= is_alone && s.watch->kind() == watch_kind::once ? EPOLLONESHOT : EPOLLET;
+  const bool is_only = here.first == nobody;
+  event.events |= is_only && s.watch->kind() == watch_kind::once ? EPOLLONESHOT : EPOLLET;
   const auto control = [&](int operation) {
     enters_.add();
     return ::epoll_ctl(epoll_.get(), operation, fd, &event) == 0 ? 0 : errno;
@@ -169,9 +169,9 @@ void epoll_reactor::poll() noexcept {
   tell_new();
   const time_point at = now();
   if (alarm_at_ <= at) ring_alarm();
-  if (at - looked_at_ >= time_between_looks) {
-    looked_at_ = at;
-    look(0);
+  if (at - polled_at_ >= kernel_poll_period) {
+    polled_at_ = at;
+    collect(0);
   }
   fire();
 }
@@ -180,7 +180,7 @@ void epoll_reactor::wait() noexcept {
   tell_new();
   if (firing_.empty()) {
     tell_alarm();
-    look(new_.empty() ? -1 : retry_ms);
+    collect(new_.empty() ? -1 : retry_ms);
   }
   fire();
 }
@@ -190,7 +190,7 @@ void epoll_reactor::ring_alarm() noexcept {
   alarm_fired_ = true;
 }
 
-void epoll_reactor::look(int timeout_ms) noexcept {
+void epoll_reactor::collect(int timeout_ms) noexcept {
   std::array<epoll_event, 64> events;  // The next call takes further events.
   enters_.add();
   const int count = ::epoll_wait(epoll_.get(), events.data(), int(events.size()), timeout_ms);

@@ -68,7 +68,7 @@ class epoll_reactor final : public reactor {
   void forget(int fd) noexcept;
   void tell_alarm() noexcept;
   void ring_alarm() noexcept;
-  void look(int timeout_ms) noexcept;
+  void collect(int timeout_ms) noexcept;
   void collect(int fd, std::uint32_t events) noexcept;
   void fire() noexcept;
 
@@ -83,7 +83,7 @@ class epoll_reactor final : public reactor {
   std::uint32_t unused_ = nobody;
   time_point alarm_at_ = time_point::max();
   time_point timer_at_ = time_point::max();  // The time to which the kernel's timer is set.
-  time_point looked_at_{};
+  time_point polled_at_{};
 };
 
 }  // namespace cordma

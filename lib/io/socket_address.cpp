@@ -27,7 +27,7 @@ std::string quoted(std::string_view text) {
   return made += '"';
 }
 
-int look_up(const std::string& host, address_list& found) {
+int resolve_host(const std::string& host, address_list& found) {
   addrinfo hints{};
   hints.ai_flags = AI_ADDRCONFIG;
   hints.ai_family = AF_UNSPEC;
@@ -99,7 +99,7 @@ std::vector<socket_address> socket_address::resolve(const std::string& host, std
   if (host.empty()) throw_unresolved(invalid, host, "no host is given; a name or an address");
   if (host.find('\0') != host.npos) throw_unresolved(invalid, host, "a host has no NUL in it");
   address_list found;
-  if (const int outcome = look_up(host, found); outcome != 0) {
+  if (const int outcome = resolve_host(host, found); outcome != 0) {
     const std::string said = ::gai_strerror(outcome);
     throw_unresolved(code_of_lookup(outcome), host,
                      said + "; check the name, or give a numeric address");

@@ -14,7 +14,7 @@
 
 namespace cordma {
 
-uring_surroundings look_around() {
+uring_surroundings read_surroundings() {
   uring_surroundings here;
   std::ifstream{"/proc/sys/kernel/io_uring_disabled"} >> here.disabled;
   rlimit limit{};

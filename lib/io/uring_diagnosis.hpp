@@ -13,7 +13,7 @@ struct uring_surroundings {
 };
 
 /// Reads the facts for this process.
-uring_surroundings look_around();
+uring_surroundings read_surroundings();
 
 /// Returns why `io_uring_setup` of that many entries failed with `errno_value`, and the way out.
 failure diagnose_uring(int errno_value, const uring_surroundings& here, unsigned entries) noexcept;

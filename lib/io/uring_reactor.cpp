@@ -56,7 +56,7 @@ uring_reactor::uring_reactor(unsigned entries)
     }
     if (outcome != -EINVAL) break;
   }
-  if (outcome < 0) throw error{diagnose_uring(-outcome, look_around(), entries)};
+  if (outcome < 0) throw error{diagnose_uring(-outcome, read_surroundings(), entries)};
 }
 
 uring_reactor::~uring_reactor() {

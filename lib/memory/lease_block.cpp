@@ -47,7 +47,7 @@ lease_block& lease_block::make(const void* queue) {
   return block;
 }
 
-void lease_block::end_life() noexcept {
+void lease_block::dispose() noexcept {
   generation_.store(generation() + 1, std::memory_order_relaxed);
   kept.give_back(*this);
 }

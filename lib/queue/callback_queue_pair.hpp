@@ -110,7 +110,7 @@ class callback_queue_pair {
   friend class completion_queue_driver;
   friend class shared_receives;
   /// Returns the CQEs that the queue pair needs, besides those of its pool.
-  [[nodiscard]] unsigned entries() const noexcept {
+  [[nodiscard]] unsigned cqes_max() const noexcept {
     return qp_.capabilities().send_wr_max + qp_.capabilities().recv_wr_max;
   }
   /// Returns the pool of the receives; null if they are the queue pair's own.

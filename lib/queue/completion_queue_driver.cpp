@@ -38,7 +38,7 @@ completion_queue_driver::completion_queue_driver(cordma::executor& executor, ver
                                    : std::nullopt},
       cq_{ctx, options.depth, channel_ ? &*channel_ : nullptr},
       doorbells_{executor, options.doorbell_batching && mode_ != completion_mode::manual} {
-  add_entries();
+  grow();
   if (channel_) watch_.emplace(*this);
   if (mode_ != completion_mode::manual) executor_.add(*this);
 }
@@ -51,12 +51,12 @@ completion_queue_driver::~completion_queue_driver() {
 [[gnu::always_inline]] inline bool completion_queue_driver::has_succeeded(
     const ibv_wc& wc) noexcept {
   const wr_id id{wc.wr_id};
-  const std::size_t place = id.queue_pair() & mask_;
+  const std::size_t index = id.queue_pair() & mask_;
   if (id.is_receive()) {
-    receive_queue* const receives = unwatched_receives_[place];
+    receive_queue* const receives = unwatched_receives_[index];
     return receives != nullptr && receives->succeeded(wc);
   }
-  send_queue* const sends = unwatched_sends_[place];
+  send_queue* const sends = unwatched_sends_[index];
   if (sends == nullptr || !sends->oldest_succeeded(wc.wr_id)) return false;
   sends->pump();
   return true;
@@ -130,7 +130,7 @@ void completion_queue_driver::dispatch_any(const ibv_wc& wc) noexcept {
 bool completion_queue_driver::prepare_wait() noexcept {
   if (mode_ == completion_mode::busy) return false;
   // Adaptive mode reads the clock once the queue ran empty, and then while it stays empty.
-  if (mode_ == completion_mode::adaptive && spin_.looks_on(executor_.now())) return false;
+  if (mode_ == completion_mode::adaptive && spin_.should_spin(executor_.now())) return false;
   // The system call comes last, so that completed work need not wait for it.
   while (unread_wake_ups_ > 0) {
     --unread_wake_ups_;
@@ -194,7 +194,7 @@ std::shared_ptr<held_by_queues> completion_queue_driver::held_of(const ibv_pd* p
   return held;
 }
 
-unsigned completion_queue_driver::entries_for(const shared_receives* pool) const noexcept {
+unsigned completion_queue_driver::cqes_for(const shared_receives* pool) const noexcept {
   if (pool == nullptr) return 0;
   return pools_.contains(pool) ? 0 : pool->buffers();
 }
@@ -203,7 +203,7 @@ std::uint64_t completion_queue_driver::attach(callback_queue_pair& qp) {
   // CQEs of destroyed queue pairs still take up the room that those queue pairs gave back.
   reap_all();
   const shared_receives* const pool = qp.pool();
-  const unsigned needed = qp.entries() + entries_for(pool);
+  const unsigned needed = qp.cqes_max() + cqes_for(pool);
   if (needed > room()) {
     cordma::detail::throw_failure(
         errc::limit_exceeded, "queue_pair",
@@ -212,21 +212,21 @@ std::uint64_t completion_queue_driver::attach(callback_queue_pair& qp) {
             "give it a larger depth or the queue pair less",
             needed, cq_.capacity(), room(), room() + leaving_));
   }
-  if (free_entries_.empty()) add_entries();
+  if (free_indices_.empty()) grow();
   if (pool != nullptr) {
     unsigned& queue_pairs = pools_[pool];
     shared_.emplace(qp.verbs().num(), &qp);
     ++queue_pairs;
   }
   reserved_ += needed;
-  const std::uint16_t index = free_entries_.back();
-  free_entries_.pop_back();
+  const std::uint16_t index = free_indices_.back();
+  free_indices_.pop_back();
   queue_pairs_[index].qp = &qp;
   return wr_id::base(queue_pairs_[index].key);
 }
 
 /// Doubles the table; the index that stands for shared receives stays unused.
-void completion_queue_driver::add_entries() {
+void completion_queue_driver::grow() {
   const std::size_t before = queue_pairs_.size();
   const std::size_t after = std::max<std::size_t>(2 * before, 1);
   if (before > queue_pairs_max) {
@@ -234,7 +234,7 @@ void completion_queue_driver::add_entries() {
                  .call = "queue_pair",
                  .detail = "65535 queue pairs on one completion queue: make another"}};
   }
-  free_entries_.reserve(after);  // Reserve now, so that `detach` cannot fail.
+  free_indices_.reserve(after);  // Reserve now, so that `detach` cannot fail.
   // `unwatched_sends_` grows first, so that every index of `queue_pairs_` is valid in it.
   unwatched_sends_.resize(after);
   unwatched_receives_.resize(after);
@@ -244,7 +244,7 @@ void completion_queue_driver::add_entries() {
     // The shared index keeps a key that no slot of the table has.
     if (i == wr_id::shared) continue;
     queue_pairs_[i].key = wr_id::first_key(std::uint16_t(i));
-    free_entries_.push_back(std::uint16_t(i));
+    free_indices_.push_back(std::uint16_t(i));
   }
 }
 
@@ -272,11 +272,11 @@ void completion_queue_driver::detach(const callback_queue_pair& qp,
   const wr_id id{wr_id_base};
   queue_pairs_[id.queue_pair()] = {.qp = nullptr, .key = wr_id::next_key(id.key())};
   set_unwatched(wr_id_base, nullptr, nullptr);
-  free_entries_.push_back(id.queue_pair());
+  free_indices_.push_back(id.queue_pair());
   if (mode_ == completion_mode::manual) {
-    leaving_ += qp.entries();  // The queue pair's remaining CQEs may not have been reaped.
+    leaving_ += qp.cqes_max();  // The queue pair's remaining CQEs may not have been reaped.
   } else {
-    reserved_ -= qp.entries();  // `attach` reaps before it asks for room.
+    reserved_ -= qp.cqes_max();  // `attach` reaps before it asks for room.
   }
 }
 

@@ -96,7 +96,7 @@ class completion_queue_driver final : private poller {
   /// Returns the CQEs that a queue pair of `pool` needs besides its own. They cover all that the
   /// pool can complete here at once, whatever peers do. The result is 0 if another queue pair of
   /// the pool has reserved them, or if `pool` is null.
-  [[nodiscard]] unsigned entries_for(const shared_receives* pool) const noexcept;
+  [[nodiscard]] unsigned cqes_for(const shared_receives* pool) const noexcept;
   /// Returns the queue pair of a verbs object; null if it is not on this queue.
   [[nodiscard]] callback_queue_pair* find(const ibv_qp* qp) const noexcept;
   [[nodiscard]] bool is(const ibv_cq* cq) const noexcept { return cq == cq_.native_handle(); }
@@ -126,7 +126,7 @@ class completion_queue_driver final : private poller {
   bool has_succeeded(const ibv_wc& wc) noexcept;
   /// Handles any CQE: of a watched or unknown queue pair, failed, or ending several requests.
   [[gnu::noinline]] void dispatch_any(const ibv_wc& wc) noexcept;
-  void add_entries();
+  void grow();
   /// Reserves CQEs and returns the `wr_id` part that names the queue pair.
   std::uint64_t attach(callback_queue_pair& qp);
   /// Ignores later CQEs of a queue pair's own requests before it is detached. CQEs of shared
@@ -158,7 +158,7 @@ class completion_queue_driver final : private poller {
   std::vector<send_queue*> unwatched_sends_;
   std::vector<receive_queue*> unwatched_receives_;
   std::size_t mask_ = 0;
-  std::vector<std::uint16_t> free_entries_;
+  std::vector<std::uint16_t> free_indices_;
   std::unordered_map<std::uint32_t, callback_queue_pair*>
       shared_;                                                  // Queue pairs of pools, by number.
   std::unordered_map<const shared_receives*, unsigned> pools_;  // Queue pairs of each pool.

@@ -8,16 +8,16 @@
 
 namespace cordma {
 
-send_queue::cold_state::cold_state(verbs::protection_domain& pd, verbs::queue_pair& its,
+send_queue::cold_state::cold_state(verbs::protection_domain& pd, verbs::queue_pair& of,
                                    bool has_atomics)
-    : qp{its},
-      depth_max{its.capabilities().send_wr_max},
+    : qp{of},
+      depth_max{of.capabilities().send_wr_max},
       depth{depth_max},
-      sge_max{its.capabilities().send_sge_max},  // At least 1: `verbs::queue_pair` sees to it.
+      sge_max{of.capabilities().send_sge_max},  // At least 1: `verbs::queue_pair` sees to it.
       read_sge_max{pd.limits().sge_rd_max == 0 ? sge_max
                                                : std::min(sge_max, pd.limits().sge_rd_max)},
-      more_held(places() * (sge_max - 1)),
-      atomic_values(has_atomics ? places() : 0) {
+      more_held(ring_size() * (sge_max - 1)),
+      atomic_values(has_atomics ? ring_size() : 0) {
   if (has_atomics)
     atomic_mr.emplace(pd, atomic_values.data(), atomic_values.size() * sizeof(std::uint64_t),
                       verbs::access::local_write);
@@ -68,11 +68,11 @@ bool send_queue::has_room(const send_operation& o) noexcept {
 
 bool send_queue::has_long_ring() noexcept {
   if (cold_->ring != nullptr) return true;
-  cold_->ring.reset(new (std::nothrow) slot[cold_->places()]);
+  cold_->ring.reset(new (std::nothrow) slot[cold_->ring_size()]);
   if (cold_->ring == nullptr) return false;
   cold_->ring[0] = std::exchange(only_slot_, {});
   slots_ = cold_->ring.get();
-  mask_ = std::uint32_t(cold_->places() - 1);
+  mask_ = std::uint32_t(cold_->ring_size() - 1);
   origin_ = head_;
   set_at_once_max();
   return true;
@@ -188,10 +188,10 @@ void send_queue::flush_all(request_kind counted_as) noexcept {
 void send_queue::end_all(const request_outcome& how) noexcept {
   ring_now();
   for (std::uint32_t sequence = head_; sequence != tail_; ++sequence) {
-    slot& its = at(sequence);
-    send_operation* const owner = std::exchange(its.owner, nullptr);
+    slot& which = at(sequence);
+    send_operation* const owner = std::exchange(which.owner, nullptr);
     if (owner == nullptr) continue;
-    owner->slot_failed(how, its.index);
+    owner->slot_failed(how, which.index);
   }
   end_waiting(how);
 }

@@ -224,11 +224,11 @@ class alignas(64) send_queue {
   [[gnu::always_inline]] slot& at(std::uint32_t sequence) noexcept {
     return slots_[index_of(sequence)];
   }
-  [[nodiscard]] std::size_t index_of(const slot& its) const noexcept {
-    return std::size_t(&its - slots_);
+  [[nodiscard]] std::size_t index_of(const slot& which) const noexcept {
+    return std::size_t(&which - slots_);
   }
-  memory_block** more_held_by(const slot& its) noexcept {
-    return cold_->more_held.data() + index_of(its) * (cold_->sge_max - 1);
+  memory_block** more_held_by(const slot& which) noexcept {
+    return cold_->more_held.data() + index_of(which) * (cold_->sge_max - 1);
   }
   /// Frees the oldest slot, whose request has ended. Returns its owner, if any. An empty ring
   /// restarts in the cache lines that were used last. It does so here, where no posting waits for
@@ -268,7 +268,7 @@ class alignas(64) send_queue {
   struct cold_state {
     cold_state(verbs::protection_domain& pd, verbs::queue_pair& qp, bool has_atomics);
     /// Returns the size of the longer ring.
-    [[nodiscard]] std::size_t places() const noexcept { return std::bit_ceil(depth_max); }
+    [[nodiscard]] std::size_t ring_size() const noexcept { return std::bit_ceil(depth_max); }
 
     verbs::queue_pair& qp;
     const std::uint32_t depth_max;  // Slots for urgent requests.

@@ -16,7 +16,7 @@ class spin_window {
   explicit spin_window(duration max) noexcept : max_{max}, length_{max} {}
 
   /// Notes that nothing was found. Returns true to poll on; otherwise the caller may sleep.
-  bool looks_on(time_point now) noexcept {
+  bool should_spin(time_point now) noexcept {
     if (!std::exchange(is_empty_, true)) empty_since_ = now;
     has_slept_ = now - empty_since_ >= length_;
     return !has_slept_;

@@ -9,14 +9,14 @@ namespace cordma {
 awaited_send::awaited_send(awaited_send&& other, std::uint64_t* values_before) noexcept
     : send_operation{static_cast<send_operation&&>(other), values_before},
       was_stopped_{other.was_stopped_} {
-  CORDMA_ASSERT(!other.is_awaited_ || other.wait_.who.empty(),
+  CORDMA_ASSERT(!other.is_awaited_ || other.wait_.awaiter.empty(),
                 "an operation is not moved while it is awaited");
   other.forget_waiter();  // Forgets the waiter of an abandoned wait.
 }
 
 bool awaited_send::start(waiter& w, const environment& env) noexcept {
   CORDMA_ASSERT(!was_moved(), "the operation was moved away");
-  CORDMA_ASSERT(!is_awaited_ || wait_.who.empty(), "a handle is awaited by one at a time");
+  CORDMA_ASSERT(!is_awaited_ || wait_.awaiter.empty(), "a handle is awaited by one at a time");
   forget_waiter();  // Forgets the waiter of an abandoned wait.
   was_stopped_ = false;
   if (has_ended()) return true;
@@ -25,7 +25,7 @@ bool awaited_send::start(waiter& w, const environment& env) noexcept {
   if (has_ended()) return true;
   is_awaited_ = true;
   std::construct_at(&wait_, *this);
-  wait_.who.set(w);
+  wait_.awaiter.set(w);
   wait_.resumes_on = env.scheduler != nullptr ? env.scheduler : &queue().scheduler();
   env.stop.register_callback(wait_);
   return false;
@@ -48,7 +48,7 @@ void awaited_send::on_stop(stop_callback& self) noexcept {
 
 void awaited_send::on_end() noexcept {
   if (!is_awaited_) return;
-  waiter* const told = wait_.who.take();
+  waiter* const told = wait_.awaiter.take();
   scheduler* const resumes_on = wait_.resumes_on;
   forget_waiter();
   if (told == nullptr) return;

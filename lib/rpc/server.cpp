@@ -42,7 +42,7 @@ server::~server() {
 
 void server::add(std::unique_ptr<detail::served_method> m) { core_->add(std::move(m)); }
 task<> server::serve(cordma::connection conn) { return core_->serve(std::move(conn)); }
-task<> server::serve(listener& door) { return core_->serve(door); }
+task<> server::serve(listener& acceptor) { return core_->serve(acceptor); }
 task<> server::drain() { return core_->drain(); }
 const server_counters& server::counters() const noexcept { return core_->counters; }
 stream_counters server::streams() const noexcept { return core_->streams(); }

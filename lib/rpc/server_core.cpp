@@ -92,7 +92,7 @@ task<> server_core::serve(server_link& link, connection* conn) {
   const served_link here{*this, link};
   result<void> finished;
   if (draining_.is_set()) {
-    link.turn_away();
+    link.reject();
     // A peer that makes no call is not waited for.
     finished = co_await as_result(
         with_timeout(link.finished().wait(), options_.drain_timeout, &link.executor()));
@@ -112,19 +112,19 @@ task<> server_core::serve(server_link& link, connection* conn) {
   }
 }
 
-task<> server_core::serve(listener& door) {
-  open_door here{door};
-  doors_.push_back(here);
-  if (draining_.is_set()) door.close();
+task<> server_core::serve(listener& acceptor) {
+  served_listener here{acceptor};
+  listeners_.push_back(here);
+  if (draining_.is_set()) acceptor.close();
   const auto handle = [this](connection conn) { return serve(std::move(conn)); };
   const auto count = [this](const handler_failure&) { ++counters.connections_lost; };
-  co_await cordma::serve(door, handle, count, connections_max);
+  co_await cordma::serve(acceptor, handle, count, connections_max);
 }
 
 task<> server_core::drain() {
   draining_.set();
   // Later peers cannot connect; those in the backlog are told that the server drains.
-  doors_.for_each([](open_door& d) { d.door.close(); });
+  listeners_.for_each([](served_listener& s) { s.from.close(); });
   links_.for_each([](server_link& l) { l.drain(); });
   if (awaited_ == 0) co_return;
   empty_.reset();

@@ -88,7 +88,7 @@ class server_core final {
   task<> serve(connection conn);
   /// \param conn  the link's connection; null in tests, which have something in its place.
   task<> serve(server_link& link, connection* conn);
-  task<> serve(listener& door);
+  task<> serve(listener& acceptor);
   task<> drain();
   [[nodiscard]] stream_counters streams() noexcept;
 
@@ -103,9 +103,9 @@ class server_core final {
     server_link& link;
   };
   /// A listener whose connections are served; a drain closes it.
-  struct open_door : list_hook<open_door> {
-    explicit open_door(listener& d) noexcept : door{d} {}
-    listener& door;
+  struct served_listener : list_hook<served_listener> {
+    explicit served_listener(listener& l) noexcept : from{l} {}
+    listener& from;
   };
 
   [[nodiscard]] bool is_full() const noexcept { return counters.running >= options_.calls_max; }
@@ -137,7 +137,7 @@ class server_core final {
   event draining_;
   unsigned awaited_ = 0;  ///< connections that a drain waits for
   event empty_;           ///< set when `awaited_` is 0
-  intrusive_list<open_door> doors_;
+  intrusive_list<served_listener> listeners_;
   intrusive_list<server_link> links_;
   intrusive_list<starved_link> starved_;
   bool is_serving_starved_ = false;
@@ -149,7 +149,7 @@ class server_core final {
 /// | state | what moves it there |
 /// | --- | --- |
 /// | serving | `accept` begins the calls that come |
-/// | turning away | `turn_away`, if the connection came during a drain, until the first call ends |
+/// | turning away | `reject`, if the connection came during a drain, until the first call ends |
 /// | ending | `drain` or `stop`; the link takes no more calls |
 /// | finished | no call runs any more; `finished` is set |
 /// | left | `leave` has ended all calls; the server knows the link no more |
@@ -161,7 +161,7 @@ class server_link final : public message_channel, public list_hook<server_link> 
   [[nodiscard]] event& finished() noexcept { return finished_; }
   void drain() noexcept;
   /// Drains a connection that came during a drain: `finished` waits for one refused call.
-  void turn_away() noexcept;
+  void reject() noexcept;
   /// Takes no more calls, and stops those that run.
   void stop() noexcept;
   /// Stops the running calls. Answers that cannot be sent at once are dropped.

@@ -75,7 +75,7 @@ void server_link::drain() noexcept {
   tell_if_finished();
 }
 
-void server_link::turn_away() noexcept {
+void server_link::reject() noexcept {
   is_turning_away_ = true;
   drain();
 }

@@ -1,10 +1,10 @@
 #include <cordma/runtime/group_listener.hpp>
 
 #include "base/check_option.hpp"
+#include "connection/acceptor.hpp"
+#include "connection/bootstrap_services.hpp"
 #include "connection/connection_state.hpp"
-#include "connection/door.hpp"
 #include "connection/handshake_set.hpp"
-#include "connection/ways_in.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
 
@@ -56,10 +56,10 @@ void call_on(runtime& rt, F f) {
 
 /// One thread's share of the listener, on its own cache lines.
 struct alignas(64) group_listener::seat {
-  seat(const place& where, unsigned place_index, const serve_options& wished)
+  seat(const member_runtime& where, unsigned member_index, const serve_options& wished)
       : rt{where.rt},
         work{where.work},
-        index{place_index},
+        index{member_index},
         terms{where.rt.resources(), changed(where.rt.connection_defaults(), wished.connections),
               wished.admit},
         handshakes{where.rt.executor(), wished.handshakes_max, wished.handshake_timeout} {}
@@ -80,21 +80,22 @@ struct alignas(64) group_listener::seat {
   counter accept_errors;
 };
 
-group_listener::group_listener(const std::vector<place>& places, const endpoint& local,
-                               serve_options options, connection_handler handler)
+group_listener::group_listener(const std::vector<member_runtime>& member_runtimes,
+                               const endpoint& local, serve_options options,
+                               connection_handler handler)
     : options_{(check(options), std::move(options))},
       handler_{std::move(handler)},
       room_{options_.connections_max},
-      last_seat_{places.size() - 1} {
+      last_seat_{member_runtimes.size() - 1} {
   CORDMA_ASSERT(handler_ != nullptr, "connections are served by a handler");
-  for (const place& where : places) {
+  for (const member_runtime& where : member_runtimes) {
     seats_.push_back(std::make_unique<seat>(where, unsigned(seats_.size()), options_));
     seat& made = *seats_.back();
     const auto prepare = [&] {
       if (options_.connections_of)
         made.terms.options =
             changed(made.rt.connection_defaults(), options_.connections_of(made.rt, made.index));
-      if (local.way == endpoint::bootstrap::rdma_cm) made.terms.resources.ways.cm_events();
+      if (local.kind == endpoint::bootstrap::rdma_cm) made.terms.resources.bootstraps.cm_events();
     };
     call_on(made.rt, prepare);
     check_connections(made.rt.context(), made.terms.options);
@@ -103,17 +104,18 @@ group_listener::group_listener(const std::vector<place>& places, const endpoint&
   for (const auto& each : seats_) detail::check_reach(where, each->terms.options);
   seat& first = *seats_.front();
   call_on(first.rt, [&] {
-    door_ = detail::open_door(first.terms.resources, local.way, where, options_.tcp_backlog);
+    acceptor_ =
+        detail::open_acceptor(first.terms.resources, local.kind, where, options_.tcp_backlog);
   });
-  local_ = detail::endpoint_of(door_->local_address());
-  local_.way = local.way;
+  local_ = detail::endpoint_of(acceptor_->local_address());
+  local_.kind = local.kind;
 }
 
 group_listener::~group_listener() = default;
 
 void group_listener::start() {
   seat& first = *seats_.front();
-  call_on(first.rt, [&] { first.work.spawn(accept_all(std::move(door_))); });
+  call_on(first.rt, [&] { first.work.spawn(accept_all(std::move(acceptor_))); });
 }
 
 group_listener_counters group_listener::counters() const noexcept {
@@ -130,10 +132,10 @@ group_listener_counters group_listener::counters() const noexcept {
 
 // ---- the first thread ------------------------------------------------------------------------
 
-task<> group_listener::accept_all(std::unique_ptr<detail::door> door) {
+task<> group_listener::accept_all(std::unique_ptr<detail::acceptor> acceptor) {
   for (;;) {
     try {
-      client newcomer = co_await door->accept();
+      client newcomer = co_await acceptor->accept();
       for (;;) {
         const auto acquired = co_await as_result(with_timeout(room_.acquire(), crowded_timeout));
         if (acquired.is_cancelled()) co_return;
@@ -212,7 +214,7 @@ task<> group_listener::serve(seat& here, client newcomer) {
   handler_failure failed{newcomer->peer, nullptr};
   try {
     const detail::client_host host = detail::host_of(newcomer->peer);
-    detail::handshake_set::place held = co_await here.handshakes.enter(host);
+    detail::handshake_set::permit held = co_await here.handshakes.enter(host);
     handshake.emplace(here.handshakes, std::move(held), host);
     result<connection> made = co_await as_result(handshake->run(newcomer->shake_hands(here.terms)));
     if (made.has_failure()) co_await handshake->refuse(newcomer->refuse(made.failure()));

@@ -184,8 +184,8 @@ std::string to_prometheus(std::span<const labelled_metrics> all) {
 }
 
 std::string to_prometheus(const metrics& one, labelled_metrics::further_label label) {
-  const labelled_metrics alone{one, label};
-  return to_prometheus({&alone, 1});
+  const labelled_metrics single{one, label};
+  return to_prometheus({&single, 1});
 }
 
 }  // namespace cordma

@@ -3,7 +3,7 @@
 #include "agent/lending.hpp"
 #include "base/fork.hpp"
 #include "base/published_list.hpp"
-#include "connection/ways_in.hpp"
+#include "connection/bootstrap_services.hpp"
 #include "environment.hpp"
 #include "queue/completion_queue_driver.hpp"
 #include "verbs/port_counters.hpp"
@@ -49,9 +49,9 @@ class runtime_state final : public driver_supplier {
   ~runtime_state();
 
   [[nodiscard]] connection_resources resources() noexcept {
-    return {executor, context, pd, *this, lending, *memory.front(), ways, completions.mode};
+    return {executor, context, pd, *this, lending, *memory.front(), bootstraps, completions.mode};
   }
-  completion_queue_driver& driver_for(unsigned entries, const shared_receives* pool) override;
+  completion_queue_driver& driver_for(unsigned cqes, const shared_receives* pool) override;
   completion_queue_driver& add_driver(unsigned depth);
   mr_allocator& add_memory(const mr_allocator_options& options);
 
@@ -65,7 +65,7 @@ class runtime_state final : public driver_supplier {
   std::vector<std::unique_ptr<mr_allocator>> memory;
   std::vector<std::unique_ptr<shared_receives>> pools;
   cordma::lending lending;
-  ways_in ways;
+  bootstrap_services bootstraps;
   async_events events;
   std::vector<std::unique_ptr<completion_queue_driver>> drivers;
   unsigned port;  ///< Port; 0: none is active.
@@ -83,7 +83,7 @@ runtime_state::runtime_state(runtime_options&& options)
       connection_defaults{with_environment(defaults(options), context)},
       pd{context},
       lending{context, pd},
-      ways{executor},
+      bootstraps{executor},
       events{executor, context},
       port{port_of(context, connection_defaults)} {
   if (lending.has_windows()) options.memory.access |= verbs::access::mw_bind;
@@ -112,17 +112,17 @@ mr_allocator& runtime_state::add_memory(const mr_allocator_options& options) {
   return made;
 }
 
-completion_queue_driver& runtime_state::driver_for(unsigned entries, const shared_receives* pool) {
-  const unsigned room = entries * rounding;
+completion_queue_driver& runtime_state::driver_for(unsigned cqes, const shared_receives* pool) {
+  const unsigned room = cqes * rounding;
   const auto has_room = [&](const auto& driver) {
-    return driver->room() >= room + driver->entries_for(pool);
+    return driver->room() >= room + driver->cqes_for(pool);
   };
   const auto found = std::find_if(drivers.begin(), drivers.end(), has_room);
   if (found != drivers.end()) return **found;
   const unsigned shared = pool != nullptr ? pool->buffers() : 0;
   const unsigned most = context.limits().cqe_max;
   return add_driver(
-      std::min(std::max(completions.depth, room + shared), std::max(most, entries + shared)));
+      std::min(std::max(completions.depth, room + shared), std::max(most, cqes + shared)));
 }
 
 completion_queue_driver& runtime_state::add_driver(unsigned depth) {

@@ -250,10 +250,10 @@ void runtime_group::run(const body& each) {
 group_listener& runtime_group::serve(const endpoint& local, connection_handler handler,
                                      serve_options options) {
   CORDMA_ASSERT(!state_->is_called_by_member(), "a thread of the group would wait for itself");
-  std::vector<group_listener::place> places;
-  for (const auto& m : state_->members) places.push_back({*m->rt, *m->work});
-  state_->listeners.push_back(
-      std::make_unique<group_listener>(places, local, std::move(options), std::move(handler)));
+  std::vector<group_listener::member_runtime> member_runtimes;
+  for (const auto& m : state_->members) member_runtimes.push_back({*m->rt, *m->work});
+  state_->listeners.push_back(std::make_unique<group_listener>(
+      member_runtimes, local, std::move(options), std::move(handler)));
   state_->listeners.back()->start();
   return *state_->listeners.back();
 }

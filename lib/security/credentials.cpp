@@ -51,8 +51,8 @@ std::unique_ptr<const credentials::contents> keep(std::vector<credentials::psk_k
 
 }  // namespace
 
-credentials::psk_key::psk_key(std::string its_id, std::vector<std::byte> its_secret) noexcept
-    : id{std::move(its_id)}, secret{std::move(its_secret)} {}
+credentials::psk_key::psk_key(std::string key_id, std::vector<std::byte> key_secret) noexcept
+    : id{std::move(key_id)}, secret{std::move(key_secret)} {}
 
 credentials::psk_key& credentials::psk_key::operator=(psk_key other) noexcept {
   // `other` takes the old key, and wipes it.

@@ -64,7 +64,7 @@ std::uint32_t count_of(int value) noexcept {
 
 /// \errors The kernel has the device (if `name` is empty: any), and its file is the problem.
 void explain_absence(std::string_view name) {
-  const auto why = detail::why_unusable(detail::device_files::look(), name);
+  const auto why = detail::why_unusable(detail::device_files::read(), name);
   if (why) throw error{*why};
 }
 

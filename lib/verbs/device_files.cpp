@@ -39,7 +39,7 @@ std::optional<failure> why_unlisted() noexcept {
 
 }  // namespace
 
-device_files device_files::look(const std::string& sys, const std::string& dev) {
+device_files device_files::read(const std::string& sys, const std::string& dev) {
   device_files found;
   std::error_code none;  // A missing folder counts as an empty one.
   found.has_device = fs::directory_iterator{sys + "/infiniband", none} != fs::directory_iterator{};

@@ -21,7 +21,7 @@ struct device_files {
   bool has_device = false;  ///< /sys/class/infiniband is not empty.
   std::vector<device_file> files;
 
-  static device_files look(const std::string& sys = "/sys/class", const std::string& dev = "/dev");
+  static device_files read(const std::string& sys = "/sys/class", const std::string& dev = "/dev");
 };
 
 /// Returns why `device` (empty: any) exists and cannot be used, with the way out. Returns nothing

@@ -39,8 +39,8 @@ struct part {
 struct script {
   part survivor, victim;
   bool victim_listens = false;
-  std::uint64_t events = 0;  ///< events that the survivor sees before the victim's end
-  std::uint64_t turns = 0;   ///< turns of the survivor's executor, after those events
+  std::uint64_t events = 0;      ///< events that the survivor sees before the victim's end
+  std::uint64_t iterations = 0;  ///< turns of the survivor's executor, after those events
   std::uint64_t seed = 0;
 };
 
@@ -56,7 +56,7 @@ script random_script(std::mt19937_64& random) {
   // A round needs an event that the survivor sees.
   if (s.survivor.borrowers + s.survivor.lenders + s.victim.borrowers == 0) s.survivor.borrowers = 1;
   s.victim_listens = random() % 2 == 0;
-  (random() % 2 == 0 ? s.events : s.turns) = random() % 100;
+  (random() % 2 == 0 ? s.events : s.iterations) = random() % 100;
   s.seed = random();
   return s;
 }
@@ -181,9 +181,9 @@ void play(scope& tasks, player& p, const part& role) {
 task<connection> meet(runtime& rt, const part& role, bool listens, std::uint16_t port,
                       peer_process::port_teller tell) {
   if (listens) {
-    listener door = rt.listen({}, {}, terms_of(role));
-    tell(door.local_endpoint().port);
-    co_return co_await door.accept();
+    listener acceptor = rt.listen({}, {}, terms_of(role));
+    tell(acceptor.local_endpoint().port);
+    co_return co_await acceptor.accept();
   }
   const endpoint server{"127.0.0.1", port};
   co_return co_await rt.connect(server, terms_of(role));
@@ -200,10 +200,10 @@ task<> be_victim(runtime& rt, script s, std::uint16_t port, peer_process::port_t
 task<> outlive(runtime& rt, player& p, const script& s, peer_process& peer) {
   scope tasks{rt.executor()};
   play(tasks, p, s.survivor);
-  std::uint64_t turns = 0;
+  std::uint64_t iterations = 0;
   const auto seen = [&] { return p.events + p.c.lending().granted + p.c.lending().returned; };
   p.is_over(co_await as_result(test::until(rt.executor(), [&] {
-    return !p.c.is_open() || (seen() >= s.events && turns++ >= s.turns);
+    return !p.c.is_open() || (seen() >= s.events && iterations++ >= s.iterations);
   })));
   if (!p.c.is_open()) p.odd += "the connection ended before its time; ";
   peer.kill();

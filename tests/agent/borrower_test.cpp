@@ -51,7 +51,7 @@ struct with_a_lease {
   void wait_for(auto done) {
     const auto deadline = std::chrono::steady_clock::now() + 5s;
     while (!done()) {
-      world.turn();
+      world.iterate();
       peer.listen();
       if (std::chrono::steady_clock::now() > deadline) throw std::runtime_error{"never came"};
     }
@@ -96,7 +96,7 @@ TEST_CASE("memory whose hand-over is destroyed before its question finds credit 
   std::optional<started<task<>>> handing;
   handing.emplace(b.world.executor, b.v.self().borrows.hand_over(std::move(b.memory)));
   b.wait_for([&] { return b.v.data().sends().in_flight() == 0; });
-  for (int n = 0; n < 3; ++n) b.world.turn();
+  for (int n = 0; n < 3; ++n) b.world.iterate();
   REQUIRE_FALSE(handing->has_ended());
   handing.reset();
   CHECK(b.heard(kind::give_back).lease == 7);

@@ -48,7 +48,7 @@ struct siege {
     peer.emplace(world, *v, receives);
     other.emplace(world, lends());
     other_peer.emplace(world, *other);
-    turn();
+    iterate();
     in_use_idle = in_use();
   }
   ~siege() {
@@ -60,7 +60,7 @@ struct siege {
     end();
     CHECK(held_by(v->self()) == nothing);
     other->cut_off(errc::closed);
-    turn();
+    iterate();
     peer.reset();
     other_peer.reset();
     v.reset();
@@ -80,22 +80,22 @@ struct siege {
   void wait_for(const std::function<bool()>& done) {
     const auto deadline = std::chrono::steady_clock::now() + 5s;
     while (!done()) {
-      world.turn();
+      world.iterate();
       peer->listen();
       other_peer->listen();
       if (std::chrono::steady_clock::now() > deadline) throw std::runtime_error{"never came"};
     }
   }
-  void turn() {
+  void iterate() {
     for (int idle = 0; idle < 3;) {
-      const std::size_t did = world.turn() + peer->listen() + other_peer->listen();
+      const std::size_t did = world.iterate() + peer->listen() + other_peer->listen();
       idle = did == 0 ? idle + 1 : 0;
     }
   }
   void pass(duration time) {
-    turn();
+    iterate();
     world.clock.advance(time);
-    turn();
+    iterate();
   }
   /// The first frame of that kind that the victim says from now on.
   frame answer(kind k) {
@@ -129,7 +129,7 @@ struct siege {
   }
   void end() {
     if (!v->is_cut_off()) v->cut_off(errc::closed);
-    turn();
+    iterate();
   }
 
   test::agent_world world;
@@ -161,8 +161,8 @@ struct borrowed {
   remote_mr memory;
   frame request;
 };
-borrowed borrow(siege& s, remote_mr_request wish = {}) {
-  started<task<remote_mr>> asked{s.world.executor, s.v->self().borrows.request(64, wish)};
+borrowed borrow(siege& s, remote_mr_request terms = {}) {
+  started<task<remote_mr>> asked{s.world.executor, s.v->self().borrows.request(64, terms)};
   const frame request = s.answer(kind::request);
   s.peer->say(granted_by(*s.peer, request));
   s.wait_for([&] { return asked.has_ended(); });
@@ -198,7 +198,7 @@ TEST_CASE("a frame with one bit turned is refused, ignored, or ends the connecti
     std::memcpy(message.data() + 4, &taken, sizeof taken);
     message[bit / 8] ^= std::byte(1u << bit % 8);
     s->peer->say(message);
-    s->turn();
+    s->iterate();
   }
   CHECK(ends > 100);
   delete s;
@@ -299,7 +299,7 @@ TEST_CASE("an alignment counts as what it costs", "[agent][device][R4][R8]") {
     f = s.request(1);
     f.alignment_log2 = 19;
     s.peer->say(f);
-    s.turn();
+    s.iterate();
   }
   CHECK(held_by(s.v->self()).leases == 2);
   CHECK(s.world.memory.statistics().registered_bytes <= registered + 16 * mib);
@@ -326,7 +326,7 @@ TEST_CASE("answers to what was not asked end the connection", "[agent][device][R
       }
       s.peer->say(f);
       s.cut_off_by(errc::bad_frame);
-      s.turn();
+      s.iterate();
       CHECK((!asked || asked->has_ended()));
     }
   }
@@ -367,7 +367,7 @@ TEST_CASE("terms that are not those that were asked for end the connection",
     lie(f);
     s.peer->say(f);
     s.cut_off_by(errc::bad_frame);
-    s.turn();
+    s.iterate();
     REQUIRE(asked.has_ended());
     CHECK((*asked).take_result().has_failure());
   }
@@ -379,11 +379,11 @@ TEST_CASE("a question is answered once", "[agent][device][R4]") {
   started<task<remote_mr>> second{s.world.executor, s.v->self().borrows.request(64, {})};
   const frame q = s.answer(kind::request);
   s.peer->say({.kind = kind::refused, .tag = q.tag, .status = 1});
-  s.turn();
+  s.iterate();
   CHECK_FALSE(s.v->is_cut_off());
   s.peer->say({.kind = kind::refused, .tag = q.tag, .status = 1});
   s.cut_off_by(errc::bad_frame);
-  s.turn();
+  s.iterate();
   CHECK(first.has_ended());
   CHECK(second.has_ended());
 }
@@ -405,7 +405,7 @@ TEST_CASE("a peer that takes and never says so is answered no more, and ends wit
     if (s.v->control().posted_recvs() == 0) break;
     frame f = s.request(huge);
     s.peer->say(f, 0u - s.peer->taken);
-    s.turn();
+    s.iterate();
   }
   // The victim has no more receives than it has answers to give.
   CHECK(s.v->control().posted_recvs() < 2);
@@ -434,11 +434,11 @@ TEST_CASE("a flood of requests gets no more than the policy has", "[agent][devic
   siege s;
   for (int n = 0; n < 5000; ++n) {
     s.peer->say(s.request(n % 3 == 0 ? 64 : n % 3 == 1 ? huge : mib / 8));
-    if (n % 8 == 7) s.turn();
+    if (n % 8 == 7) s.iterate();
     REQUIRE(s.v->self().context.counters.open <= 40);
     REQUIRE(s.v->self().context.counters.bytes_lent <= mib);
   }
-  s.turn();
+  s.iterate();
   CHECK_FALSE(s.v->is_cut_off());
   s.pass(61s);  // The peer returns nothing: grace is for that.
   s.pass(2s);
@@ -460,7 +460,7 @@ TEST_CASE("a flood of offers and revocations by a peer that gives no credit is b
                  .isolation = 3},
                 never);
     s.peer->say({.kind = kind::revoke, .lease = n}, never);
-    s.turn();
+    s.iterate();
     if (s.v->control().posted_recvs() < 4) break;
   }
   CHECK(s.v->self().context.counters.borrowed <= 200);
@@ -508,7 +508,7 @@ TEST_CASE("an acceptance of what is not offered yet changes nothing", "[agent][d
   s.peer->say({.kind = kind::accept, .tag = 99, .lease = g.lease + (std::uint64_t{1} << 32)});
   const frame offer = s.answer(kind::offer);  // `listen` decodes it: it has no tag.
   CHECK(offer.lease == g.lease + (std::uint64_t{1} << 32));
-  s.turn();
+  s.iterate();
   REQUIRE(lending.has_ended());
   loan l = (*lending).take();
 }
@@ -527,7 +527,7 @@ TEST_CASE("renewing ends when the connection does, though the lease was on its w
       [&] { return s.world.executor.run_ready() + s.v->self().control().driver().reap() > 0; });
   s.world.executor.run_ready();
   s.v->cut_off(errc::closed);
-  s.turn();
+  s.iterate();
   REQUIRE(renewal.has_ended());
   CHECK((*renewal).take_result().has_failure());
 }
@@ -536,7 +536,7 @@ TEST_CASE("a renewal that the owner does not answer times out", "[agent][device]
   siege s;
   auto [memory, q] = borrow(s, {.lease = 60s});
   started<task<>> renewal{s.world.executor, memory.renew(30s)};
-  s.turn();
+  s.iterate();
   s.pass(6s);  // agent_options::request_timeout is 5 s.
   CHECK(renewal.has_ended());
   if (renewal.has_ended()) {
@@ -564,14 +564,14 @@ TEST_CASE("what waits for its turn to renew ends after its agent is gone",
   test::agent_world world;
   auto v = std::make_unique<test::victim>(world, lends());
   auto peer = std::make_unique<test::hostile_peer>(world, *v);
-  const auto turn = [&] {
+  const auto iterate = [&] {
     for (int n = 0; n < 50; ++n) {
-      world.turn();
+      world.iterate();
       if (peer) peer->listen();
     }
   };
   const auto wait_for_frame = [&] {
-    for (int n = 0; n < 100'000 && peer->heard.empty(); ++n) turn();
+    for (int n = 0; n < 100'000 && peer->heard.empty(); ++n) iterate();
     REQUIRE_FALSE(peer->heard.empty());
     const frame f = peer->heard.front();
     peer->heard.clear();
@@ -580,14 +580,14 @@ TEST_CASE("what waits for its turn to renew ends after its agent is gone",
   started<task<remote_mr>> asked{world.executor, v->self().borrows.request(64, {})};
   const frame q = wait_for_frame();
   peer->say(granted_by(*peer, q));
-  while (!asked.has_ended()) turn();
+  while (!asked.has_ended()) iterate();
   remote_mr memory = (*asked).take();
   started<task<>> first{world.executor, memory.renew(5s)};
   started<task<>> second{world.executor, memory.renew(5s)};
   static_cast<void>(wait_for_frame());
   v->cut_off(errc::closed);
   v.reset();  // The waiting tasks have not had their turn yet.
-  turn();
+  iterate();
   REQUIRE(first.has_ended());
   REQUIRE(second.has_ended());
   CHECK((*first).take_result().has_failure());

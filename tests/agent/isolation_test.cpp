@@ -35,7 +35,7 @@ TEST_CASE("an access that was not granted breaks this connection alone", "[agent
     INFO(to_string(level));
     pair p{level};
     auto [other_client, other_server] =
-        p.rt.run(when_all(p.rt.connect(p.door.local_endpoint()), p.door.accept()));
+        p.rt.run(when_all(p.rt.connect(p.acceptor.local_endpoint()), p.acceptor.accept()));
     const remote_mr remote = p.borrow(64, {.access = access::remote_read});
     local_mr mine = p.client.memory().allocate_zeroed(64);
     // The slice is made by hand, because this side's own check would refuse.
@@ -108,7 +108,7 @@ TEST_CASE("another connection's peer does not reach a loan by its key", "[agent]
     INFO(to_string(level));
     pair p{level};
     auto [other_client, other_server] =
-        p.rt.run(when_all(p.rt.connect(p.door.local_endpoint()), p.door.accept()));
+        p.rt.run(when_all(p.rt.connect(p.acceptor.local_endpoint()), p.acceptor.accept()));
     const remote_mr remote = p.borrow(64);
     local_mr mine = other_client.memory().allocate_zeroed(64);
     CHECK(outcome_of(p.rt, other_client.write(mine.slice(), remote)) ==

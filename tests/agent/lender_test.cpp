@@ -41,7 +41,7 @@ struct before_a_mute {
                          std::uint8_t min_rnr_timer = 12)
       : link{{.min_rnr_timer = min_rnr_timer}}, gid{choose()} {
     owner.emplace(agent_resources{.data = *link.a,
-                                  .lending = office,
+                                  .lending = windows,
                                   .memory = link.allocator(arena_access),
                                   .port = link.port,
                                   .gid = gid},
@@ -50,7 +50,7 @@ struct before_a_mute {
     owner->post_receives();
     hears = link.memory(64);
     for (int n = 0; n < 32; ++n) mute->post_recv(hears.slice());
-    owner->start(office.flush_word());
+    owner->start(windows.flush_word());
   }
   ~before_a_mute() {
     link.a->abort({.code = errc::closed, .call = "test"});
@@ -68,7 +68,7 @@ struct before_a_mute {
   [[nodiscard]] held in_use() { return held_by(*owner, link.allocator(arena_access)); }
 
   test::loopback link;
-  lending office{link.ctx, link.pd};
+  lending windows{link.ctx, link.pd};
   verbs::gid_entry gid;
   std::unique_ptr<queue_pair> mute = link.make_queue_pair({});
   local_mr hears;

@@ -40,19 +40,19 @@ constexpr frame an_offer{.kind = kind::offer,
                          .isolation = std::uint8_t(isolation::exact)};
 
 /// A victim that lends, and its peer, which must say `proof` first if that is set.
-struct door_keeper {
-  explicit door_keeper(const std::optional<agent_protocol::payload>& proof) {
+struct gatekeeper {
+  explicit gatekeeper(const std::optional<agent_protocol::payload>& proof) {
     v.expected = proof;
     peer.emplace(world, v);
   }
-  ~door_keeper() {
+  ~gatekeeper() {
     if (!v.is_cut_off()) v.cut_off(errc::closed);
-    for (int n = 0; n < 3; ++n) world.turn();
+    for (int n = 0; n < 3; ++n) world.iterate();
   }
   void wait_for(const std::function<bool()>& done) {
     const auto deadline = std::chrono::steady_clock::now() + 5s;
     while (!done()) {
-      world.turn();
+      world.iterate();
       peer->listen();
       if (std::chrono::steady_clock::now() > deadline) throw std::runtime_error{"never came"};
     }
@@ -60,7 +60,7 @@ struct door_keeper {
   /// Checks that a frame of the peer's has broken the connection, and that the peer got nothing.
   void check_broken(const std::string& says) {
     wait_for([&] { return v.is_cut_off(); });
-    world.turn();
+    world.iterate();
     peer->listen();
     CHECK(v.reason() == make_error_code(errc::bad_frame));
     REQUIRE(v.self().bad_frame);
@@ -94,7 +94,7 @@ TEST_CASE("a frame that comes before the proof breaks the connection, whatever i
                      frame{.kind = kind::hand_over, .tag = 1, .lease = 7},
                      frame{.kind = kind::revoke, .lease = 7},
                      frame{.kind = kind::note, .tag = 1, .lease = 2, .length = 3}}));
-  door_keeper k{some_proof()};
+  gatekeeper k{some_proof()};
   k.peer->say(early);
   k.peer->say(agent_protocol::proof_frame(some_proof()));  // Too late.
   k.check_broken("a frame before the peer has proved who it is");
@@ -104,16 +104,16 @@ TEST_CASE("an answer that comes before the proof answers nothing", "[agent][devi
   const frame early = GENERATE(frame{.kind = kind::refused, .tag = 1, .status = 11},
                                frame{.kind = kind::renewed, .tag = 1, .duration = 1s},
                                frame{.kind = kind::handed_over, .tag = 1});
-  door_keeper k{some_proof()};
+  gatekeeper k{some_proof()};
   k.peer->say(early);
   k.check_broken("answers what was not asked");
 }
 
 TEST_CASE("a proof that differs in one bit breaks the connection", "[agent][device][R4]") {
-  const std::size_t place = GENERATE(0u, 15u, 31u);
-  door_keeper k{some_proof()};
+  const std::size_t index = GENERATE(0u, 15u, 31u);
+  gatekeeper k{some_proof()};
   agent_protocol::payload wrong = some_proof();
-  wrong[place] ^= std::byte{1};
+  wrong[index] ^= std::byte{1};
   k.peer->say(agent_protocol::proof_frame(wrong));
   k.peer->say(a_request);
   k.check_broken("the wrong proof");
@@ -122,14 +122,14 @@ TEST_CASE("a proof that differs in one bit breaks the connection", "[agent][devi
 TEST_CASE("a proof that nobody expects breaks the connection, as does a second one",
           "[agent][device][R4]") {
   const bool is_second = GENERATE(true, false);
-  door_keeper k{is_second ? std::optional{some_proof()} : std::nullopt};
+  gatekeeper k{is_second ? std::optional{some_proof()} : std::nullopt};
   if (is_second) k.peer->say(agent_protocol::proof_frame(some_proof()));
   k.peer->say(agent_protocol::proof_frame(some_proof()));
   k.check_broken("a proof that nobody expects");
 }
 
 TEST_CASE("a peer that has said its proof is served as any other", "[agent][device][R4]") {
-  door_keeper k{some_proof()};
+  gatekeeper k{some_proof()};
   CHECK_FALSE(k.v.self().proved.is_set());
   k.peer->say(agent_protocol::proof_frame(some_proof()));
   k.wait_for([&] { return k.v.self().proved.is_set(); });

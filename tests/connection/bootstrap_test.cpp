@@ -20,9 +20,9 @@ namespace {
 struct stream_pair {
   stream_pair() { executor.run(open()); }
   task<> open() {
-    stream_listener door{executor, socket_address::loopback(0)};
-    auto [c, s] =
-        co_await when_all(stream_socket::connect(executor, door.local_address()), door.accept());
+    stream_listener acceptor{executor, socket_address::loopback(0)};
+    auto [c, s] = co_await when_all(stream_socket::connect(executor, acceptor.local_address()),
+                                    acceptor.accept());
     client.emplace(std::move(c));
     server.emplace(std::move(s));
   }

@@ -14,7 +14,7 @@
 #include <system_error>
 #include <vector>
 
-/// What docs/handshake.md says of the frames of a client, computed apart from the library.
+/// The rules of docs/handshake.md for a client's frames, computed apart from the library.
 namespace cordma::test {
 
 inline std::uint64_t number(std::span<const std::byte> in, std::size_t at, std::size_t size) {
@@ -53,7 +53,7 @@ struct client_frames {
     std::ranges::copy(of, bytes.begin() + verdict_at + 16);
   }
   void flip(std::size_t bit) noexcept { bytes[bit / 8] ^= std::byte{1} << bit % 8; }
-  /// Of flips: the bits that are set, as text.
+  /// Returns the bits that are set, as text: the places of flips.
   [[nodiscard]] std::string to_string() const {
     std::string text;
     for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
@@ -94,7 +94,7 @@ inline client_frames some_flips(std::mt19937_64& random) {
   return flips;
 }
 
-/// What a listener may say that a client did wrong.
+/// The faults of a client that a listener may name.
 class faults {
  public:
   void add(bool is_wrong, errc code) {
@@ -113,8 +113,8 @@ class faults {
 struct judge {
   handshake::hello hello;
   socket_address client{};                       ///< Unspecified: one of this host.
-  std::optional<std::uint64_t> agent_qpn{};      ///< By rdma_cm: what is connected already.
-  std::optional<std::uint64_t> path_mtu_most{};  ///< By rdma_cm.
+  std::optional<std::uint64_t> agent_qpn{};      ///< The agent's in rdma_cm.
+  std::optional<std::uint64_t> path_mtu_most{};  ///< The limit of rdma_cm's path, if any.
 
   [[nodiscard]] bool may_have(const ibv_gid& gid) const {
     if (std::memcmp(gid.raw, hello.gid.raw, sizeof gid.raw) == 0) return true;
@@ -217,7 +217,7 @@ inline void check_hello(faults& found, const client_frames& said, const judge& b
   found.add(number(f, 120, 4) == 0, errc::bad_handshake);
 }
 
-/// What `by` may hold against a client that said all this: several, if several bits are wrong.
+/// Returns the faults that `by` may name of a client that said this; wrong bits add up.
 inline faults faults_of(const client_frames& said, const judge& by) {
   faults found;
   check_start(found, said.start());

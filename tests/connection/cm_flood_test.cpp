@@ -18,15 +18,15 @@ using test::cm_speaker;
 
 namespace {
 
-constexpr unsigned places = 3;
+constexpr unsigned permits = 3;
 constexpr std::size_t flood = 8;
-/// What a handshake may last before it is dropped for a newcomer.
+/// The time that a handshake has before it is dropped for a newcomer.
 constexpr auto grace = 1s;
 
 /// A listener with few places, where time passes when the test says so.
 struct flooded {
-  listener door_with_few_places() {
-    return r.listen({}, {.handshakes_max = places, .handshake_timeout = 10 * grace});
+  listener acceptor_with_few_permits() {
+    return r.listen({}, {.handshakes_max = permits, .handshake_timeout = 10 * grace});
   }
   /// Lets one client after another come, each when those before it may be dropped.
   template <class Come>
@@ -37,16 +37,17 @@ struct flooded {
     }
   }
   void check_that_a_real_client_is_served() {
-    auto [client, server] = r.rt.run(when_all(r.rt.connect(door.local_endpoint()), door.accept()));
+    auto [client, server] =
+        r.rt.run(when_all(r.rt.connect(acceptor.local_endpoint()), acceptor.accept()));
     test::check_that_messages_pass(r.rt, client, server);
-    CHECK(door.counters().dropped == flood + 1 - places);
-    CHECK(door.counters().rejected == 0);
-    CHECK(door.counters().completed == 1);
+    CHECK(acceptor.counters().dropped == flood + 1 - permits);
+    CHECK(acceptor.counters().rejected == 0);
+    CHECK(acceptor.counters().completed == 1);
   }
 
   manual_clock clock;
   cm_runtime r{test::by_hand(clock)};
-  listener door = door_with_few_places();
+  listener acceptor = acceptor_with_few_permits();
 };
 
 }  // namespace
@@ -57,7 +58,7 @@ TEST_CASE("a flood of rdma_cm's clients that say no hello keeps no real client o
   std::vector<std::unique_ptr<cm_speaker>> silent;
   f.come([&] {
     silent.push_back(std::make_unique<cm_speaker>(f.r));
-    return silent.back()->connect(f.r.address_of(f.door));
+    return silent.back()->connect(f.r.address_of(f.acceptor));
   });
   f.check_that_a_real_client_is_served();
   const auto told = f.r.rt.run(as_result(bootstrap::read_hello(*silent.front()->channel)));
@@ -73,7 +74,7 @@ TEST_CASE("a flood of rdma_cm's clients that never confirm keeps no real client 
   const auto start = handshake::encode(handshake::start{.nonce = handshake::random_nonce()});
   const auto knock = [&]() -> task<> {
     cm::id client{f.r.events()};
-    co_await client.resolve(f.r.address_of(f.door));
+    co_await client.resolve(f.r.address_of(f.acceptor));
     // The kernel refuses a number that it has seen lately.
     co_await client.connect(0x900000 + std::uint32_t(silent.size()), start, cm::parameters{});
     silent.push_back(std::move(client));

@@ -17,7 +17,7 @@ using test::cm_speaker;
 
 namespace {
 
-/// What a client is told that says hello and then nothing, and waits for the listener's verdict.
+/// Returns the verdict for a client that says hello and then nothing.
 task<failure> told_after_hello(cm_speaker& client) {
   co_await client.say_hello();
   result<handshake::received_hello> hello =
@@ -27,8 +27,9 @@ task<failure> told_after_hello(cm_speaker& client) {
   co_return verdict.has_failure() ? verdict.failure() : failure{};
 }
 
-void check_that_the_next_is_served(cm_runtime& r, listener& door) {
-  auto [client, server] = r.rt.run(when_all(r.rt.connect(door.local_endpoint()), door.accept()));
+void check_that_the_next_is_served(cm_runtime& r, listener& acceptor) {
+  auto [client, server] =
+      r.rt.run(when_all(r.rt.connect(acceptor.local_endpoint()), acceptor.accept()));
   test::check_that_messages_pass(r.rt, client, server);
 }
 
@@ -37,33 +38,33 @@ void check_that_the_next_is_served(cm_runtime& r, listener& door) {
 TEST_CASE("a client of rdma_cm that disagrees is told both sides' values, and the next is served",
           "[connection][device][rdma_cm][N2]") {
   cm_runtime r;
-  listener door = r.listen({.fabric = {.service_level = 2}});
+  listener acceptor = r.listen({.fabric = {.service_level = 2}});
   const failure told =
-      r.failure_of(r.rt.connect(door.local_endpoint(), {.fabric = {.service_level = 1}}));
+      r.failure_of(r.rt.connect(acceptor.local_endpoint(), {.fabric = {.service_level = 1}}));
   CHECK(told.code == make_error_code(errc::incompatible_peer));
   CHECK_THAT(told.to_string(), Catch::Contains("service level 2 here, 1 there"));
-  CHECK(door.counters().rejected == 1);
-  check_that_the_next_is_served(r, door);
+  CHECK(acceptor.counters().rejected == 1);
+  check_that_the_next_is_served(r, acceptor);
 }
 
 TEST_CASE("a client of rdma_cm that says hello and falls silent is told at the deadline",
           "[connection][device][rdma_cm][N2]") {
   cm_runtime r;
-  listener door = r.listen({}, {.handshake_timeout = 100ms});
+  listener acceptor = r.listen({}, {.handshake_timeout = 100ms});
   cm_speaker client{r};
-  r.rt.run(client.connect(r.address_of(door)));
+  r.rt.run(client.connect(r.address_of(acceptor)));
   const failure told = r.rt.run(told_after_hello(client));
   CHECK(told.code == make_error_code(errc::timed_out));
-  CHECK(door.counters().rejected == 1);
-  check_that_the_next_is_served(r, door);
+  CHECK(acceptor.counters().rejected == 1);
+  check_that_the_next_is_served(r, acceptor);
 }
 
 TEST_CASE("a client of rdma_cm may refuse what the listener says, and the next is served",
           "[connection][device][rdma_cm][N2]") {
   cm_runtime r;
-  listener door = r.listen();
+  listener acceptor = r.listen();
   cm_speaker client{r};
-  r.rt.run(client.connect(r.address_of(door)));
+  r.rt.run(client.connect(r.address_of(acceptor)));
   const auto refuse = [&]() -> task<> {
     co_await client.say_hello();
     static_cast<void>(co_await bootstrap::read_hello(*client.channel));
@@ -71,41 +72,41 @@ TEST_CASE("a client of rdma_cm may refuse what the listener says, and the next i
     co_await bootstrap::refuse(*client.channel, why);
   };
   r.rt.run(refuse());
-  REQUIRE(door.counters().rejected == 1);
-  CHECK_THAT(door.last_rejection()->to_string(), Catch::Contains("no, thanks"));
-  check_that_the_next_is_served(r, door);
+  REQUIRE(acceptor.counters().rejected == 1);
+  CHECK_THAT(acceptor.last_rejection()->to_string(), Catch::Contains("no, thanks"));
+  check_that_the_next_is_served(r, acceptor);
 }
 
 TEST_CASE("a hello that names another agent than rdma_cm has connected is refused",
           "[connection][device][rdma_cm][N2]") {
   cm_runtime r;
-  listener door = r.listen();
+  listener acceptor = r.listen();
   cm_speaker client{r};
-  r.rt.run(client.connect(r.address_of(door)));
+  r.rt.run(client.connect(r.address_of(acceptor)));
   ++client.state->local_hello.agent.qpn;
   const failure told = r.rt.run(told_after_hello(client));
   CHECK(told.code == make_error_code(errc::bad_handshake));
   CHECK_THAT(told.to_string(), Catch::Contains("not the one that rdma_cm has connected"));
-  check_that_the_next_is_served(r, door);
+  check_that_the_next_is_served(r, acceptor);
 }
 
 TEST_CASE("a client of rdma_cm with no agent, or one of another version, is told so",
           "[connection][device][rdma_cm][N2]") {
   cm_runtime r;
-  listener door = r.listen();
+  listener acceptor = r.listen();
   {
     cm_speaker client{r};
-    r.rt.run(client.connect(r.address_of(door)));
+    r.rt.run(client.connect(r.address_of(acceptor)));
     client.state->local_hello.agent.version = 9;
     const failure told = r.rt.run(told_after_hello(client));
     CHECK(told.code == make_error_code(errc::incompatible_peer));
     CHECK_THAT(told.to_string(), Catch::Contains("version 3 here, 9 there"));
   }
   cm_speaker client{r};
-  r.rt.run(client.connect(r.address_of(door)));
+  r.rt.run(client.connect(r.address_of(acceptor)));
   client.state->local_hello.agent.qpn = 0;
   CHECK(r.rt.run(told_after_hello(client)).code == make_error_code(errc::bad_handshake));
-  check_that_the_next_is_served(r, door);
+  check_that_the_next_is_served(r, acceptor);
 }
 
 namespace {
@@ -155,16 +156,16 @@ TEST_CASE("a client of rdma_cm refuses a hello that is not that of the listener'
 TEST_CASE("a client of rdma_cm that never confirms its queue pair is let go at the deadline",
           "[connection][device][rdma_cm][N2]") {
   cm_runtime r;
-  listener door = r.listen({}, {.handshake_timeout = 100ms});
+  listener acceptor = r.listen({}, {.handshake_timeout = 100ms});
   cm::id client{r.events()};
   const auto start = handshake::encode(handshake::start{.nonce = handshake::random_nonce()});
   const auto knock = [&]() -> task<> {
-    co_await client.resolve(r.address_of(door));
+    co_await client.resolve(r.address_of(acceptor));
     co_await client.connect(0x123, start, cm::parameters{});
     co_await test::until(r.rt.executor(), [&] { return client.why_ended().has_value(); });
   };
   r.rt.run(knock());
-  CHECK(door.counters().rejected == 1);
-  CHECK(door.last_rejection()->code == make_error_code(errc::timed_out));
-  check_that_the_next_is_served(r, door);
+  CHECK(acceptor.counters().rejected == 1);
+  CHECK(acceptor.last_rejection()->code == make_error_code(errc::timed_out));
+  check_that_the_next_is_served(r, acceptor);
 }

@@ -1,4 +1,4 @@
-// By rdma_cm nothing tells of a host that dies: the heartbeat asks.
+// A host that dies is not noticed by rdma_cm: the heartbeat asks.
 #include "cm_peers.hpp"
 
 #include "agent/agent.hpp"
@@ -25,9 +25,9 @@ void die_silently(connection& c) {
 result<message> end_of_wait(const connection_options& of_client,
                             const connection_options& of_server, duration limit) {
   cm_runtime r;
-  listener door = r.listen(of_server);
+  listener acceptor = r.listen(of_server);
   auto [client, server] =
-      r.rt.run(when_all(r.rt.connect(door.local_endpoint(), of_client), door.accept()));
+      r.rt.run(when_all(r.rt.connect(acceptor.local_endpoint(), of_client), acceptor.accept()));
   die_silently(client);
   auto ended = r.rt.run(as_result(with_timeout(server.next_message(), limit)));
   CHECK_FALSE(server.was_closed_by_peer());

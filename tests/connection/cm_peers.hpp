@@ -1,10 +1,10 @@
 #pragma once
 
 #include "cm/rig.hpp"
+#include "connection/bootstrap_services.hpp"
 #include "connection/cm_link.hpp"
 #include "connection/connection_state.hpp"
 #include "connection/shake_hands.hpp"
-#include "connection/ways_in.hpp"
 #include "support/connected_pair.hpp"
 
 #include <cordma/connection/endpoint.hpp>
@@ -29,20 +29,20 @@ struct cm_runtime {
   [[nodiscard]] endpoint here() const { return by_cm(address); }
   [[nodiscard]] static endpoint by_cm(const socket_address& at) {
     endpoint where = detail::endpoint_of(at);
-    where.way = endpoint::bootstrap::rdma_cm;
+    where.kind = endpoint::bootstrap::rdma_cm;
     return where;
   }
-  /// Where a client of librdmacm's own finds `door`.
-  [[nodiscard]] socket_address address_of(const listener& door) const {
+  /// Where a client of librdmacm's own finds `acceptor`.
+  [[nodiscard]] socket_address address_of(const listener& acceptor) const {
     socket_address to = address;
-    to.set_port(door.local_endpoint().port);
+    to.set_port(acceptor.local_endpoint().port);
     return to;
   }
   failure failure_of(task<connection> t) {
     const auto outcome = rt.run(as_result(std::move(t)));
     return outcome.has_failure() ? outcome.failure() : failure{};
   }
-  cm::event_channel& events() { return rt.resources().ways.cm_events(); }
+  cm::event_channel& events() { return rt.resources().bootstraps.cm_events(); }
 
   runtime rt;
   socket_address address;
@@ -95,7 +95,7 @@ class cm_speaker {
   std::unique_ptr<detail::connection_state> state;
   std::unique_ptr<byte_channel> channel;
   handshake::start_bytes_t start_flips{};  ///< Bits of the start that change on its way.
-  std::optional<failure> rejection;        ///< What the answer to a request says that is refused.
+  std::optional<failure> rejection;        ///< The reason in the answer to a refused request.
 
  private:
   static std::optional<failure> said_in(const cm::peer_message& answer) {

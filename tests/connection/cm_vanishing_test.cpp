@@ -1,5 +1,5 @@
-// Peers of rdma_cm that vanish in the middle of the handshake, as where a process ends: the other
-// side's error says what did not come, nothing is left, and the next is served.
+// Peers of rdma_cm that vanish in the middle of the handshake, as when a process ends. The other
+// side's error names what did not come, nothing is left, and the next client is served.
 #include "cm_peers.hpp"
 #include "first_record.hpp"
 
@@ -24,27 +24,27 @@ using test::cm_speaker;
 
 namespace {
 
-/// What a peer does last.
+/// The last step of a peer.
 enum class step { confirms, begins_tls, secures, says_hello, accepts };
 
 struct vanishing {
   step last;
   bool has_key;
-  /// What the other side's error says. Chance decides whether it finds the end of a client that
+  /// The text of the other side's error. Chance decides whether it finds the end of a client that
   /// has just confirmed before its first read or in it.
   const char* left;
 };
 
-/// Both sides with a key, or none.
+/// A listener and a client, with a key or without.
 struct vanishing_rig {
   explicit vanishing_rig(bool has_key) {
     if (!has_key) return;
     options.credentials = &key;
     record = test::first_record(r.rt, key);
   }
-  void check_that_the_next_is_served(listener& door) {
+  void check_that_the_next_is_served(listener& acceptor) {
     auto [client, server] =
-        r.rt.run(when_all(r.rt.connect(door.local_endpoint(), options), door.accept()));
+        r.rt.run(when_all(r.rt.connect(acceptor.local_endpoint(), options), acceptor.accept()));
     test::check_that_messages_pass(r.rt, client, server);
   }
   std::string held() {
@@ -70,7 +70,7 @@ struct vanishing_rig {
   cm_runtime r;
   const credentials key = credentials::psk({"db-1", std::vector(32, std::byte{7})});
   connection_options options{};
-  std::vector<std::byte> record;  ///< What a client of TLS says first.
+  std::vector<std::byte> record;  ///< The first record of a client of TLS.
 };
 
 /// A client that goes on until its last step, and is not there any more.
@@ -126,15 +126,15 @@ TEST_CASE("a client of rdma_cm that vanishes in the handshake is named, and leav
                                vanishing{step::says_hello, true, "its verdict"},
                                vanishing{step::accepts, true, "its proof"});
   vanishing_rig rig{v.has_key};
-  listener door = rig.r.listen(rig.options);
-  rig.check_that_the_next_is_served(door);
+  listener acceptor = rig.r.listen(rig.options);
+  rig.check_that_the_next_is_served(acceptor);
   const std::string before = rig.held();
-  rig.r.rt.run(come_and_vanish(rig, rig.r.address_of(door), v.last));
-  rig.r.rt.run(test::until(rig.r.rt.executor(), [&] { return door.counters().rejected == 1; }));
-  CHECK(door.last_rejection()->code == make_error_code(errc::disconnected));
-  CHECK_THAT(door.last_rejection()->to_string(), Catch::Contains(v.left));
+  rig.r.rt.run(come_and_vanish(rig, rig.r.address_of(acceptor), v.last));
+  rig.r.rt.run(test::until(rig.r.rt.executor(), [&] { return acceptor.counters().rejected == 1; }));
+  CHECK(acceptor.last_rejection()->code == make_error_code(errc::disconnected));
+  CHECK_THAT(acceptor.last_rejection()->to_string(), Catch::Contains(v.left));
   CHECK(test::settled_holdings(rig.r.rt.executor(), before) == before);
-  rig.check_that_the_next_is_served(door);
+  rig.check_that_the_next_is_served(acceptor);
 }
 
 TEST_CASE("a listener of rdma_cm that vanishes in the handshake is named, and leaves nothing",
@@ -146,8 +146,8 @@ TEST_CASE("a listener of rdma_cm that vanishes in the handshake is named, and le
       vanishing{step::says_hello, true, "its verdict"},
       vanishing{step::accepts, true, "its proof"});
   vanishing_rig rig{v.has_key};
-  listener door = rig.r.listen(rig.options);
-  rig.check_that_the_next_is_served(door);
+  listener acceptor = rig.r.listen(rig.options);
+  rig.check_that_the_next_is_served(acceptor);
   cm::listener from{rig.r.events(), rig.r.address};
   const std::string before = rig.held();
   const auto to = cm_runtime::by_cm(from.local_address());
@@ -159,5 +159,5 @@ TEST_CASE("a listener of rdma_cm that vanishes in the handshake is named, and le
   CHECK(made.failure().code == make_error_code(errc::disconnected));
   CHECK_THAT(made.failure().to_string(), Catch::Contains(v.left));
   CHECK(test::settled_holdings(rig.r.rt.executor(), before) == before);
-  rig.check_that_the_next_is_served(door);
+  rig.check_that_the_next_is_served(acceptor);
 }

@@ -34,9 +34,9 @@ constexpr int cm_lies = 5;
 
 task<impostor::outcome> speak_as(cm_speaker& self, const credentials& key, tls_role role,
                                  impostor said) {
-  detail::link way{self.state->local, self.state->peer, std::move(self.channel)};
-  co_await way.secure(&key, role);
-  co_return co_await said.speak(*self.state, way, role);
+  detail::link peer_link{self.state->local, self.state->peer, std::move(self.channel)};
+  co_await peer_link.secure(&key, role);
+  co_return co_await said.speak(*self.state, peer_link, role);
 }
 
 task<impostor::outcome> knock_by_cm(cm_speaker& self, const socket_address& to,
@@ -45,9 +45,9 @@ task<impostor::outcome> knock_by_cm(cm_speaker& self, const socket_address& to,
   co_return co_await speak_as(self, key, tls_role::client, said);
 }
 
-task<impostor::outcome> open_by_cm(cm_speaker& self, cm::listener& door, const credentials& key,
+task<impostor::outcome> open_by_cm(cm_speaker& self, cm::listener& acceptor, const credentials& key,
                                    impostor said) {
-  co_await self.accept(door);
+  co_await self.accept(acceptor);
   co_return co_await speak_as(self, key, tls_role::server, said);
 }
 
@@ -58,20 +58,20 @@ TEST_CASE("a client of rdma_cm whose proof is not over its hello gets no connect
   cm_runtime r;
   const credentials key = test::some_key();
   const test::other_connection other{r.rt.executor(), key};
-  listener door = r.listen(lender_with(key));
+  listener acceptor = r.listen(lender_with(key));
   const auto [of, says] = cm_lie_number(GENERATE(range(0, cm_lies)), *other.ends[0]);
   {
     cm_speaker client{r, lender_with(key)};
-    const impostor::outcome got = r.rt.run(knock_by_cm(client, r.address_of(door), key, of));
+    const impostor::outcome got = r.rt.run(knock_by_cm(client, r.address_of(acceptor), key, of));
     CHECK_FALSE(got.has_memory);
     CHECK(got.told.code != std::error_code{});
-    CHECK(door.counters().rejected == 1);
-    CHECK(door.counters().completed == 0);
-    REQUIRE(door.last_rejection());
-    CHECK_THAT(door.last_rejection()->to_string(), Catch::Contains(says));
+    CHECK(acceptor.counters().rejected == 1);
+    CHECK(acceptor.counters().completed == 0);
+    REQUIRE(acceptor.last_rejection());
+    CHECK_THAT(acceptor.last_rejection()->to_string(), Catch::Contains(says));
   }
-  auto [client, server] =
-      r.rt.run(when_all(r.rt.connect(door.local_endpoint(), lender_with(key)), door.accept()));
+  auto [client, server] = r.rt.run(
+      when_all(r.rt.connect(acceptor.local_endpoint(), lender_with(key)), acceptor.accept()));
   test::check_that_messages_pass(r.rt, client, server);
 }
 
@@ -80,11 +80,11 @@ TEST_CASE("a listener by rdma_cm whose proof is not over its hello gets no conne
   cm_runtime r;
   const credentials key = test::some_key();
   const test::other_connection other{r.rt.executor(), key};
-  cm::listener door{r.events(), r.address};
+  cm::listener acceptor{r.events(), r.address};
   const auto [of, says] = cm_lie_number(GENERATE(range(0, cm_lies)), *other.ends[1]);
   cm_speaker server{r, lender_with(key)};
-  const endpoint where = cm_runtime::by_cm(door.local_address());
-  const auto [got, why] = r.rt.run(when_all(open_by_cm(server, door, key, of),
+  const endpoint where = cm_runtime::by_cm(acceptor.local_address());
+  const auto [got, why] = r.rt.run(when_all(open_by_cm(server, acceptor, key, of),
                                             test::why_none(r.rt.connect(where, lender_with(key)))));
   CHECK_FALSE(got.has_memory);
   CHECK_THAT(why.to_string(), Catch::Contains(says));
@@ -95,19 +95,19 @@ TEST_CASE("a peer of rdma_cm with the right proof gets a connection and memory",
   cm_runtime r;
   const credentials key = test::some_key();
   SECTION("a client") {
-    listener door = r.listen(lender_with(key));
+    listener acceptor = r.listen(lender_with(key));
     cm_speaker client{r, lender_with(key)};
-    const auto is_made = [&] { return door.counters().completed == 1; };
-    const auto [got, made] = r.rt.run(when_all(knock_by_cm(client, r.address_of(door), key, {}),
+    const auto is_made = [&] { return acceptor.counters().completed == 1; };
+    const auto [got, made] = r.rt.run(when_all(knock_by_cm(client, r.address_of(acceptor), key, {}),
                                                test::until(r.rt.executor(), is_made)));
     CHECK(got.has_memory);
   }
   SECTION("a listener") {
-    cm::listener door{r.events(), r.address};
+    cm::listener acceptor{r.events(), r.address};
     cm_speaker server{r, lender_with(key)};
-    const endpoint where = cm_runtime::by_cm(door.local_address());
+    const endpoint where = cm_runtime::by_cm(acceptor.local_address());
     const auto [got, made] = r.rt.run(
-        when_all(open_by_cm(server, door, key, {}), r.rt.connect(where, lender_with(key))));
+        when_all(open_by_cm(server, acceptor, key, {}), r.rt.connect(where, lender_with(key))));
     CHECK(got.has_memory);
   }
 }

@@ -19,9 +19,9 @@ TEST_CASE("each side has the other's private data", "[connection][device]") {
   std::array<std::byte, 64> theirs{};
   ours.fill(std::byte{0x11});
   theirs.fill(std::byte{0x22});
-  listener door = rt.listen({}, {}, {.private_data = theirs});
-  auto [client, server] =
-      rt.run(when_all(rt.connect(door.local_endpoint(), {.private_data = ours}), door.accept()));
+  listener acceptor = rt.listen({}, {}, {.private_data = theirs});
+  auto [client, server] = rt.run(
+      when_all(rt.connect(acceptor.local_endpoint(), {.private_data = ours}), acceptor.accept()));
   CHECK(client.peer_private_data() == theirs);
   CHECK(server.peer_private_data() == ours);
 }
@@ -38,11 +38,11 @@ TEST_CASE("a program admits clients by their private data, and answers with its 
     if (request.private_data[0] == std::byte{2}) throw std::runtime_error{"no such table"};
     if (request.private_data[0] == std::byte{3}) throw 5;
   };
-  listener door = rt.listen({}, {.admit = admit});
+  listener acceptor = rt.listen({}, {.admit = admit});
   const auto connect_as = [&](int number) {
     std::array<std::byte, 64> data{};
     data[0] = std::byte(number);
-    return rt.connect(door.local_endpoint(), {.private_data = data});
+    return rt.connect(acceptor.local_endpoint(), {.private_data = data});
   };
   for (const auto& [number, reason] :
        {std::pair{1, "shard 1 lives elsewhere"}, std::pair{2, "no such table"},
@@ -51,15 +51,15 @@ TEST_CASE("a program admits clients by their private data, and answers with its 
     REQUIRE(refused.has_failure());
     CHECK(refused.failure().code == make_error_code(errc::refused));
     CHECK_THAT(refused.failure().to_string(), Catch::Contains(reason));
-    CHECK_THAT(door.last_rejection()->to_string(), Catch::Contains(reason));
+    CHECK_THAT(acceptor.last_rejection()->to_string(), Catch::Contains(reason));
   }
-  auto [client, server] = rt.run(when_all(connect_as(4), door.accept()));
+  auto [client, server] = rt.run(when_all(connect_as(4), acceptor.accept()));
   CHECK(client.peer_private_data()[0] == std::byte{42});
   CHECK_THAT(asked, Catch::StartsWith("127.0.0.1:"));
   // The listener lends nothing but what the program granted this client.
   const remote_mr granted = rt.run(client.request_remote_mr(4096));
   CHECK(granted.size_bytes() == 4096);
-  CHECK(door.counters().rejected == 3);
+  CHECK(acceptor.counters().rejected == 3);
 }
 
 TEST_CASE("a program may let one client have more leases than the listener's options do",
@@ -70,8 +70,9 @@ TEST_CASE("a program may let one client have more leases than the listener's opt
   lends.agent.lending.leases_max = 1;
   constexpr unsigned leases = 4;
   const auto admit = [](connection_request& request) { request.lending.leases_max = leases; };
-  listener door = rt.listen({}, {.admit = admit}, lends);
-  auto [client, server] = rt.run(when_all(rt.connect(door.local_endpoint()), door.accept()));
+  listener acceptor = rt.listen({}, {.admit = admit}, lends);
+  auto [client, server] =
+      rt.run(when_all(rt.connect(acceptor.local_endpoint()), acceptor.accept()));
   std::vector<remote_mr> held;
   for (unsigned n = 0; n < leases; ++n) held.push_back(rt.run(client.request_remote_mr(64)));
   CHECK(server.lending().open == leases);
@@ -84,9 +85,9 @@ TEST_CASE("a program that lends a client what no options may say has refused it"
           "[connection][device]") {
   runtime rt{test::on_test_device()};
   const auto admit = [](connection_request& request) { request.lending.leases_max = 0; };
-  listener door = rt.listen({}, {.admit = admit});
-  const auto refused = rt.run(as_result(rt.connect(door.local_endpoint())));
+  listener acceptor = rt.listen({}, {.admit = admit});
+  const auto refused = rt.run(as_result(rt.connect(acceptor.local_endpoint())));
   REQUIRE(refused.has_failure());
   CHECK_THAT(refused.failure().to_string(), Catch::Contains("lending.leases_max"));
-  CHECK_THAT(door.last_rejection()->to_string(), Catch::Contains("lending.leases_max"));
+  CHECK_THAT(acceptor.last_rejection()->to_string(), Catch::Contains("lending.leases_max"));
 }

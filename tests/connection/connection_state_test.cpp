@@ -245,12 +245,12 @@ TEST_CASE("a connection that cannot be watched is refused on the channel that it
   stream_socket socket{rt.executor(), unique_fd{fds[1]}};
   const socket_address local = socket.local_address();
   const socket_address peer = socket.peer_address();
-  detail::link way{local, peer, std::make_unique<unprobed>(std::move(socket))};
+  detail::link peer_link{local, peer, std::make_unique<unprobed>(std::move(socket))};
   const admission all;
   const auto serve = [&]() -> task<failure> {
     const auto made =
-        co_await as_result(detail::shake_hands_as_server(rt.resources(), {}, way, all));
-    co_await bootstrap::refuse(way.refusal_channel(), made.failure());
+        co_await as_result(detail::shake_hands_as_server(rt.resources(), {}, peer_link, all));
+    co_await bootstrap::refuse(peer_link.refusal_channel(), made.failure());
     co_return made.failure();
   };
   const auto connect = [&]() -> task<> {

@@ -279,7 +279,7 @@ TEST_CASE("a setup that fails at any verbs call is unwound, and the next one wor
 
   for (unsigned k = 1; k <= steps; ++k) {
     verbs_faults::fail_call(k, ENOMEM);
-    const auto outcome = p.rt.run(as_result(p.rt.connect(p.door.local_endpoint())));
+    const auto outcome = p.rt.run(as_result(p.rt.connect(p.acceptor.local_endpoint())));
     INFO("call " << k << ": " << verbs_faults::failed_call());
     REQUIRE(outcome.has_failure());
     p.rt.run(current_environment());
@@ -294,7 +294,7 @@ TEST_CASE("a listener's half of a setup that fails at any verbs call is unwound"
           "[connection][device][C5]") {
   connected_pair p;
   const handshake::hello hello = p.client.local_hello();
-  const socket_address where = socket_address::loopback(p.door.local_endpoint().port);
+  const socket_address where = socket_address::loopback(p.acceptor.local_endpoint().port);
   const std::string before = test::holdings();
   auto say_hello = [&]() -> task<failure> {
     stream_channel stream{co_await stream_socket::connect(p.rt.executor(), where)};
@@ -308,7 +308,7 @@ TEST_CASE("a listener's half of a setup that fails at any verbs call is unwound"
     const failure refusal = p.rt.run(say_hello());
     INFO("call " << k << ": " << verbs_faults::failed_call());
     CHECK(refusal.code == make_error_code(errc::refused));
-    CHECK(p.door.counters().rejected == k);
+    CHECK(p.acceptor.counters().rejected == k);
     CHECK(test::settled_holdings(p.rt.executor(), before) == before);
   }
   verbs_faults::fail_call(0, 0);
@@ -323,10 +323,10 @@ TEST_CASE("a connect that is stopped or times out at any moment is unwound",
   connected_pair p;
   for (int us = 0; us < 20'000; us += 500) {
     const auto outcome = p.rt.run(as_result(
-        with_timeout(p.rt.connect(p.door.local_endpoint()), std::chrono::microseconds{us})));
+        with_timeout(p.rt.connect(p.acceptor.local_endpoint()), std::chrono::microseconds{us})));
     if (outcome.has_failure()) CHECK(outcome.failure().code == make_error_code(errc::timed_out));
   }
-  while (p.rt.run(as_result(with_timeout(p.door.accept(), 50ms))).has_value()) continue;
+  while (p.rt.run(as_result(with_timeout(p.acceptor.accept(), 50ms))).has_value()) continue;
   p.rt.run(p.open({}));
   p.rt.run(exchange(p));
 }
@@ -346,7 +346,7 @@ TEST_CASE("a time-out that no clock can count is for ever", "[connection][device
 TEST_CASE("a coroutine that names no scheduler connects, waits with time-outs, and closes",
           "[connection][device]") {
   runtime rt{test::on_test_device()};
-  listener door = rt.listen();
+  listener acceptor = rt.listen();
   const auto foreign = [](runtime& at, listener& from) -> support::foreign_task {
     connection conn = co_await at.connect(from.local_endpoint());
     const auto late = [](const auto& outcome) {
@@ -369,7 +369,7 @@ TEST_CASE("a coroutine that names no scheduler connects, waits with time-outs, a
     co_await from.close();
     co_await conn.close();
   };
-  const support::foreign_task f = foreign(rt, door);
+  const support::foreign_task f = foreign(rt, acceptor);
   rt.run(test::until(rt.executor(), [&] { return f.done(); }));
   f.rethrow();
 }

@@ -103,7 +103,7 @@ TEST_CASE("what is no endpoint is refused, and the error says what is missing", 
 
 TEST_CASE("a Unix socket is an endpoint: a path, or an abstract name", "[connection]") {
   const endpoint path{"unix:/run/x:1"};
-  CHECK(path.way == endpoint::bootstrap::unix_socket);
+  CHECK(path.kind == endpoint::bootstrap::unix_socket);
   CHECK(path.host == "/run/x:1");
   CHECK(path.to_string() == "unix:/run/x:1");
   CHECK(endpoint{"unix:@x"}.host == "@x");
@@ -112,7 +112,7 @@ TEST_CASE("a Unix socket is an endpoint: a path, or an abstract name", "[connect
 
 TEST_CASE("an endpoint may be reached by rdma_cm", "[connection]") {
   const endpoint v6{"rdma_cm:[::1]:7471"};
-  CHECK(v6.way == endpoint::bootstrap::rdma_cm);
+  CHECK(v6.kind == endpoint::bootstrap::rdma_cm);
   CHECK(v6.host == "::1");
   CHECK(v6.to_string() == "rdma_cm:[::1]:7471");
   CHECK_THROWS_WITH(endpoint{"rdma_cm:unix:/x"}, Catch::Contains("a host and a port"));

@@ -47,9 +47,9 @@ void check_device_has(connected_pair& p, const fabric_options& wanted) {
   }
 }
 
-/// What each side names, and what both use.
+/// The options that each side names, and those that both use.
 struct row {
-  const char* who;
+  const char* side;
   fabric_options client;
   fabric_options listener;
   fabric_options agreed;
@@ -83,7 +83,7 @@ TEST_CASE("the queue pairs of both sides have the options of the fabric that wer
                              .static_rate = IBV_RATE_MAX};
   for (const row& r : {row{"nobody", {}, {}, built_in}, row{"the client", some, {}, some},
                        row{"the listener", {}, some, some}, row{"both", some, other, other}}) {
-    INFO(r.who << " names them");
+    INFO(r.side << " names them");
     connected_pair p{{}, with(r.client), with(r.listener)};
     check_device_has(p, r.agreed);
     local_mr memory = p.rt.memory().allocate_zeroed(8192);
@@ -106,7 +106,7 @@ TEST_CASE("a client whose service level or MTU is not the listener's is refused,
           "[connection][device][N3]") {
   runtime rt{test::on_test_device()};
   const fabric_options mine{.service_level = 2, .mtu = IBV_MTU_512};
-  listener door = rt.listen({}, {}, {.fabric = mine});
+  listener acceptor = rt.listen({}, {}, {.fabric = mine});
   fabric_options theirs = mine;
   const char* says = "";
   SECTION("service level") {
@@ -117,10 +117,10 @@ TEST_CASE("a client whose service level or MTU is not the listener's is refused,
     theirs.mtu = IBV_MTU_256;
     says = "MTU 512 here, 256 there";
   }
-  const auto outcome = rt.run(as_result(rt.connect(door.local_endpoint(), {.fabric = theirs})));
+  const auto outcome = rt.run(as_result(rt.connect(acceptor.local_endpoint(), {.fabric = theirs})));
   REQUIRE(outcome.has_failure());
   CHECK(outcome.failure().code == make_error_code(errc::incompatible_peer));
   CHECK_THAT(outcome.failure().to_string(), Catch::Contains(says));
-  REQUIRE(door.last_rejection());
-  CHECK_THAT(door.last_rejection()->to_string(), Catch::Contains(says));
+  REQUIRE(acceptor.last_rejection());
+  CHECK_THAT(acceptor.last_rejection()->to_string(), Catch::Contains(says));
 }

@@ -17,7 +17,7 @@
 
 namespace cordma::test {
 
-/// What a client of TLS says first.
+/// Returns the first record of a client of TLS.
 inline std::vector<std::byte> first_record(runtime& rt, const credentials& key) {
   std::array<int, 2> fds{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) == 0);

@@ -1,5 +1,5 @@
-// Clients whose frames have bits changed: each is refused as docs/handshake.md says and told why,
-// or gets a connection that is what the changed bits say. The next real client is served.
+// Clients whose frames have bits changed. Each is refused as docs/handshake.md says and told why,
+// or gets a connection as the changed bits say. The next real client is served.
 
 #include "client_frames.hpp"
 #include "cm_peers.hpp"
@@ -31,9 +31,9 @@ namespace {
 /// How handshakes ended, and those that ended otherwise than they should.
 class tally {
  public:
-  explicit tally(std::string way) : way_{std::move(way)} {}
+  explicit tally(std::string name) : name_{std::move(name)} {}
   ~tally() {
-    std::cout << way_ << ":";
+    std::cout << name_ << ":";
     for (const auto& [ending, count] : endings_) std::cout << ' ' << count << ' ' << ending << ';';
     std::cout << std::endl;
   }
@@ -55,15 +55,15 @@ class tally {
   std::string complaints;
 
  private:
-  std::string way_;
+  std::string name_;
   std::map<std::string, std::uint64_t> endings_;
   std::uint64_t wrong_ = 0;
 };
 
-/// What one side of a handshake got: a failure without a code is none.
+/// Names the outcome of one side of a handshake: a failure without a code is none.
 std::string name_of(const failure& f) { return f.code ? f.code.message() : "completed"; }
 
-/// What the client is told of the listener's failure.
+/// Returns the code that the client gets for the listener's failure.
 std::error_code told_of(std::error_code code) {
   for (const errc one : {errc::timed_out, errc::incompatible_peer, errc::bad_handshake})
     if (code == make_error_code(one)) return code;
@@ -101,7 +101,7 @@ failure failure_of(const auto& outcome) {
   return outcome.has_failure() ? outcome.failure() : failure{};
 }
 
-/// Says all of a client's frames, each when its turn comes. Returns what it is told.
+/// Sends all of a client's frames, each at its step. Returns the listener's verdict.
 task<failure> speak(byte_channel& channel, std::span<const std::byte> greeting,
                     const client_frames& said) {
   co_await write_all(channel, greeting);
@@ -136,7 +136,7 @@ task<> over_a_stream(test::connected_pair& p, const client_frames& flips, tally&
   counted.judge(flips, complaint);
 }
 
-/// Says what was recorded of another handshake, whatever the listener's hello is.
+/// Sends the frames that were recorded of another handshake, whatever the listener's hello is.
 task<failure> speak_again(byte_channel& channel, const client_frames& recorded) {
   co_await write_all(channel, recorded.greeting());
   static_cast<void>(co_await bootstrap::read_hello(channel));
@@ -167,7 +167,7 @@ task<> over_a_stream_again(test::connected_pair& p, tally& counted) {
   }
 }
 
-/// What a client of rdma_cm is told, whose request or hello or verdict may be refused.
+/// Returns the verdict for a client of rdma_cm. Its request, hello or verdict may be refused.
 task<failure> told_by_rdma_cm(test::cm_speaker& client, const socket_address& to,
                               client_frames& said) {
   const client_frames flips = said;
@@ -180,22 +180,23 @@ task<failure> told_by_rdma_cm(test::cm_speaker& client, const socket_address& to
 }
 
 /// One handshake by rdma_cm.
-task<> by_rdma_cm(test::cm_runtime& r, listener& door, const client_frames& flips, tally& counted) {
+task<> by_rdma_cm(test::cm_runtime& r, listener& acceptor, const client_frames& flips,
+                  tally& counted) {
   test::cm_speaker client{r};
   client_frames said = flips;
-  const auto ended = [&] { return door.counters().completed + door.counters().rejected; };
-  const std::uint64_t completed_before = door.counters().completed;
+  const auto ended = [&] { return acceptor.counters().completed + acceptor.counters().rejected; };
+  const std::uint64_t completed_before = acceptor.counters().completed;
   const std::uint64_t ended_before = ended();
-  const failure told = co_await told_by_rdma_cm(client, r.address_of(door), said);
+  const failure told = co_await told_by_rdma_cm(client, r.address_of(acceptor), said);
   co_await test::until(r.rt.executor(), [&] { return ended() > ended_before; });
-  const bool is_made = door.counters().completed > completed_before;
-  const failure why = is_made ? failure{} : *door.last_rejection();
+  const bool is_made = acceptor.counters().completed > completed_before;
+  const failure why = is_made ? failure{} : *acceptor.last_rejection();
   counted.add(name_of(why));
   const handshake::hello& own = client.state->local_hello;
   const test::judge by{.hello = own, .client = r.address, .agent_qpn = own.agent.qpn};
   std::string complaint = complaint_of(test::faults_of(said, by), why, told);
   if (is_made) {
-    const connection made = co_await door.accept();
+    const connection made = co_await acceptor.accept();
     if (complaint.empty()) complaint = complaint_of(said, by, made);
   }
   counted.judge(flips, complaint);
@@ -223,7 +224,7 @@ void run_lanes(runtime& rt, std::uint64_t count, std::uint64_t seed, auto one_in
   rt.run(all());
 }
 
-/// What is held once `queue_pairs` are left.
+/// Names the objects that are held once `queue_pairs` are left.
 std::string held_with(cordma::executor& executor, long queue_pairs) {
   executor.run(test::until(executor, [&] {
     return verbs_faults::live_objects()[std::size_t(verbs_faults::kind::qp)] == queue_pairs;
@@ -252,12 +253,12 @@ void check_streams(std::uint64_t count, std::uint64_t seed) {
 
 void check_rdma_cm(std::uint64_t count, std::uint64_t seed) {
   test::cm_runtime r;
-  std::vector<listener> doors;
-  for (std::uint64_t lane = 0; lane < lanes; ++lane) doors.push_back(r.listen());
+  std::vector<listener> acceptors;
+  for (std::uint64_t lane = 0; lane < lanes; ++lane) acceptors.push_back(r.listen());
   tally counted{"rdma_cm"};
   const auto one_in = [&](std::uint64_t lane) {
     return [&, lane](const client_frames& flips) {
-      return by_rdma_cm(r, doors[lane], flips, counted);
+      return by_rdma_cm(r, acceptors[lane], flips, counted);
     };
   };
   run_lanes(r.rt, lanes, seed, one_in);
@@ -266,7 +267,7 @@ void check_rdma_cm(std::uint64_t count, std::uint64_t seed) {
   CHECK(counted.complaints == "");
   CHECK(test::settled_holdings(r.rt.executor(), before) == before);
   auto [client, server] =
-      r.rt.run(when_all(r.rt.connect(doors[0].local_endpoint()), doors[0].accept()));
+      r.rt.run(when_all(r.rt.connect(acceptors[0].local_endpoint()), acceptors[0].accept()));
   test::check_that_messages_pass(r.rt, client, server);
 }
 

@@ -39,8 +39,8 @@ connection_options persistent(std::chrono::milliseconds deadline, const credenti
   return o;
 }
 
-/// A client with a send in flight that its peer has no receive for, both on a clock that stands
-/// still: whoever waits for a time waits until the test turns it.
+/// A client with a send in flight that its peer has no receive for. The clock of both moves only
+/// when the test moves it.
 struct waiting_pair {
   explicit waiting_pair(const credentials* used = nullptr)
       : both{on(clock), persistent(close_timeout, used), persistent(1h, used)} {}

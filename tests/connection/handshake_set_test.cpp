@@ -153,10 +153,10 @@ TEST_CASE("a handshake keeps its place for a while, and then a newcomer gets it"
     co_await test::until(c.executor, [&] { return c.members[0].was_dropped(); });
     c.members.pop_back();
   };
-  c.members.pop_front();  // Its place is free.
-  const handshake_set::place first = c.executor.run(c.set.enter(host(9)));
-  auto [place, waited] = c.executor.run(when_all(c.set.enter(host(9)), wait()));
-  CHECK(place != nullptr);
+  c.members.pop_front();  // The permit is free.
+  const handshake_set::permit first = c.executor.run(c.set.enter(host(9)));
+  auto [permit, waited] = c.executor.run(when_all(c.set.enter(host(9)), wait()));
+  CHECK(permit != nullptr);
 }
 
 TEST_CASE("all handshakes can be dropped that have lasted for a while", "[connection][floods]") {
@@ -180,13 +180,13 @@ client_host host_of(const stream_socket& socket) { return detail::host_of(socket
 
 TEST_CASE("a host is an address without the port, in either notation", "[connection][floods]") {
   executor executor;
-  stream_listener door{executor, socket_address::loopback(0)};
-  const std::uint16_t port = door.local_address().port();
+  stream_listener acceptor{executor, socket_address::loopback(0)};
+  const std::uint16_t port = acceptor.local_address().port();
   const test::raw_peer a = test::dial_from(executor, "127.0.0.1", port);
   const test::raw_peer b = test::dial_from(executor, "127.0.0.1", port);
   const test::raw_peer c = test::dial_from(executor, "127.0.0.2", port);
   std::array<client_host, 3> seen;
-  for (client_host& one : seen) one = host_of(executor.run(door.accept()));
+  for (client_host& one : seen) one = host_of(executor.run(acceptor.accept()));
   CHECK(seen[0] == seen[1]);
   CHECK(seen[0] != seen[2]);
 

@@ -337,7 +337,7 @@ TEST_CASE("a PSN has 24 bits, and is not the same each time", "[connection]") {
 
 namespace {
 
-/// Whatever comes is either refused, or all its fields are in range and can be agreed on.
+/// Returns true if a frame is refused, or all its fields are in range and can be agreed on.
 bool survives(const hs::frame_bytes_t& bytes, std::size_t size, const hs::hello& local) {
   try {
     const hs::frame f = hs::decode(std::span{bytes}.first(size));

@@ -63,8 +63,8 @@ struct impostor {
   const tls_channel* prover = nullptr;  ///< Makes its proof; null: its own connection.
 
   /// Changes a bit of that byte (docs/handshake.md).
-  static impostor at(std::size_t place) {
-    return {.change = [place](frame& hello) { hello[place] ^= std::byte{1}; }};
+  static impostor at(std::size_t index) {
+    return {.change = [index](frame& hello) { hello[index] ^= std::byte{1}; }};
   }
 
   struct outcome {
@@ -72,14 +72,15 @@ struct impostor {
     failure told{};
   };
   /// Ends when the other side has ended, or has lent memory to a side that tells the truth.
-  task<outcome> speak(detail::connection_state& state, detail::link& way, tls_role role) const {
+  task<outcome> speak(detail::connection_state& state, detail::link& peer_link,
+                      tls_role role) const {
     const bool is_client = role == tls_role::client;
     const frame honest = handshake::encode(state.local_hello);
     frame said = honest;
     if (change) change(said);
-    if (is_client) co_await say(way.channel(), said);
+    if (is_client) co_await say(peer_link.channel(), said);
     const result<handshake::received_hello> heard =
-        co_await as_result(bootstrap::read_hello(way.channel()));
+        co_await as_result(bootstrap::read_hello(peer_link.channel()));
     if (heard.has_failure()) co_return outcome{.told = heard.failure()};
     const handshake::received_hello& theirs = *heard;
     const auto proof = [&](const tls_channel& tls, bool of_client, const frame& own) {
@@ -91,26 +92,27 @@ struct impostor {
     };
     std::optional<agent_protocol::payload> expected;
     // A listener's proof comes late: a liar would take memory before it.
-    if (is_honest() || !is_client) expected = proof(*way.tls(), !is_client, said);
+    if (is_honest() || !is_client) expected = proof(*peer_link.tls(), !is_client, said);
     state.agree(theirs, is_client ? handshake::side::client : handshake::side::listener, expected);
     if (!is_client) {
-      co_await say(way.channel(), said);
-      const result<void> verdict =
-          co_await as_result(bootstrap::read_acceptance(way.channel(), state.local_hello.nonce));
+      co_await say(peer_link.channel(), said);
+      const result<void> verdict = co_await as_result(
+          bootstrap::read_acceptance(peer_link.channel(), state.local_hello.nonce));
       if (verdict.has_failure()) co_return outcome{.told = verdict.failure()};
     }
     if (proves)
-      state.agent->send_proof(proof(prover != nullptr ? *prover : *way.tls(), is_client, honest));
+      state.agent->send_proof(
+          proof(prover != nullptr ? *prover : *peer_link.tls(), is_client, honest));
     if (is_honest()) {
-      co_await say_accepted(way.channel(), theirs.nonce);
+      co_await say_accepted(peer_link.channel(), theirs.nonce);
       if (is_client) {
-        co_await bootstrap::read_acceptance(way.channel(), state.local_hello.nonce);
+        co_await bootstrap::read_acceptance(peer_link.channel(), state.local_hello.nonce);
         co_await state.proved();
-        co_await say_accepted(way.channel(), theirs.nonce);
+        co_await say_accepted(peer_link.channel(), theirs.nonce);
       }
       co_return outcome{.has_memory = co_await ask(state)};
     }
-    auto [has_memory, told] = co_await when_all(ask(state), end(state, way, theirs));
+    auto [has_memory, told] = co_await when_all(ask(state), end(state, peer_link, theirs));
     co_return outcome{has_memory, told};
   }
 
@@ -121,12 +123,12 @@ struct impostor {
     co_return (co_await as_result(state.agent->borrows.request(64, {}))).has_value();
   }
   /// Accepts, and gives what the other side says or does about that.
-  static task<failure> end(detail::connection_state& state, detail::link& way,
+  static task<failure> end(detail::connection_state& state, detail::link& peer_link,
                            const handshake::hello& theirs) {
-    co_await say_accepted(way.channel(), theirs.nonce);
-    const result<void> told =
-        co_await as_result(bootstrap::read_acceptance(way.channel(), state.local_hello.nonce));
-    state.abort(errc::closed, "test");  // Nobody will answer what was asked.
+    co_await say_accepted(peer_link.channel(), theirs.nonce);
+    const result<void> told = co_await as_result(
+        bootstrap::read_acceptance(peer_link.channel(), state.local_hello.nonce));
+    state.abort(errc::closed, "test");  // The request will not be answered.
     co_return told.has_failure() ? told.failure() : failure{};
   }
 };

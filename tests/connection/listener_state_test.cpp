@@ -22,21 +22,22 @@ namespace {
 
 /// A client of a fixture, whose handshake needs no device.
 struct greeter final : detail::arrival {
-  explicit greeter(stream_socket socket) : arrival{socket.peer_address()}, way{std::move(socket)} {}
+  explicit greeter(stream_socket socket)
+      : arrival{socket.peer_address()}, peer_link{std::move(socket)} {}
   [[nodiscard]] bool may_move_to(const connection_resources&) const noexcept override {
     return false;
   }
   void move_to(const connection_resources&) override {}
   task<connection> shake_hands(const detail::handshake_terms&) override { co_return connection{}; }
   task<> refuse(failure why) override {
-    return bootstrap::refuse(way.refusal_channel(), way.for_peer(why));
+    return bootstrap::refuse(peer_link.refusal_channel(), peer_link.for_peer(why));
   }
 
-  detail::link way;
+  detail::link peer_link;
 };
 
-struct greeters_door final : detail::door {
-  greeters_door(cordma::executor& executor, int backlog)
+struct greeters_acceptor final : detail::acceptor {
+  greeters_acceptor(cordma::executor& executor, int backlog)
       : sockets{executor, socket_address::loopback(0), backlog} {}
   task<std::unique_ptr<detail::arrival>> accept() override {
     co_return std::make_unique<greeter>(co_await sockets.accept());
@@ -54,9 +55,9 @@ struct fixture {
                    const time_source* clock = nullptr)
       : executor{{.clock = clock}} {
     server.reset(new detail::listener_state{
-        executor, std::make_unique<greeters_door>(executor, options.tcp_backlog),
+        executor, std::make_unique<greeters_acceptor>(executor, options.tcp_backlog),
         [this](detail::arrival& client) {
-          return shake_hands(static_cast<greeter&>(client).way.channel());
+          return shake_hands(static_cast<greeter&>(client).peer_link.channel());
         },
         options});
   }
@@ -316,7 +317,7 @@ TEST_CASE("listener options out of range are refused, both numbers named", "[con
 }
 
 TEST_CASE("a listener whose door has ended is closed, and says why", "[connection]") {
-  struct ended_door final : detail::door {
+  struct ended_acceptor final : detail::acceptor {
     task<std::unique_ptr<detail::arrival>> accept() override {
       throw error{{.code = errc::device_failed, .call = "rdma_listen"}};
       co_return nullptr;
@@ -328,7 +329,7 @@ TEST_CASE("a listener whose door has ended is closed, and says why", "[connectio
   };
   cordma::executor executor;
   const std::unique_ptr<detail::listener_state, fixture::dropper> server{
-      new detail::listener_state{executor, std::make_unique<ended_door>(), {}, {}}};
+      new detail::listener_state{executor, std::make_unique<ended_acceptor>(), {}, {}}};
   const auto waited = executor.run(as_result(with_timeout(server->accept_open(), 60s)));
   REQUIRE(waited.has_failure());
   CHECK(waited.failure().code == make_error_code(errc::device_failed));

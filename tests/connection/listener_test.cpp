@@ -36,8 +36,8 @@ std::error_code code_of_connect(runtime& rt, const endpoint& where, connection_o
 }
 
 /// A TCP server that speaks, or does not, and never shakes hands.
-task<> answer(stream_listener& door, std::string_view words) {
-  stream_channel s{co_await door.accept()};
+task<> answer(stream_listener& acceptor, std::string_view words) {
+  stream_channel s{co_await acceptor.accept()};
   co_await write_all(s, std::as_bytes(std::span{words}));
   co_await s.socket().hang_up();
 }
@@ -76,15 +76,15 @@ TEST_CASE("where nobody listens, connect says so at once", "[connection][device]
 TEST_CASE("a server that is silent or speaks otherwise is an error in time",
           "[connection][device][N2][N4]") {
   runtime rt{test::on_test_device()};
-  stream_listener door{rt.executor(), socket_address::loopback(0)};
-  const endpoint where{"127.0.0.1", door.local_address().port()};
+  stream_listener acceptor{rt.executor(), socket_address::loopback(0)};
+  const endpoint where{"127.0.0.1", acceptor.local_address().port()};
   connection_options o;
   const auto run = [&](std::string_view words) {
     auto connect = [&]() -> task<std::error_code> {
       const auto outcome = co_await as_result(rt.connect(where, o));
       co_return outcome.failure().code;
     };
-    auto [code, answered] = rt.run(when_all(connect(), answer(door, words)));
+    auto [code, answered] = rt.run(when_all(connect(), answer(acceptor, words)));
     return code;
   };
   CHECK(run("220 smtp.example ESMTP\r\n") == make_error_code(errc::bad_handshake));
@@ -97,7 +97,7 @@ TEST_CASE("a server that is silent or speaks otherwise is an error in time",
 TEST_CASE("a garbage client does not keep the next from being served", "[connection][device][N2]") {
   connected_pair p;
   const std::string before = test::holdings();
-  const socket_address where = socket_address::loopback(p.door.local_endpoint().port);
+  const socket_address where = socket_address::loopback(p.acceptor.local_endpoint().port);
   for (const std::string_view words : {"GET / HTTP/1.1\r\n\r\n", "CRMA", ""}) {
     stream_channel s{p.rt.run(stream_socket::connect(p.rt.executor(), where))};
     p.rt.run(write_all(s, std::as_bytes(std::span{words})));
@@ -105,20 +105,20 @@ TEST_CASE("a garbage client does not keep the next from being served", "[connect
   CHECK(test::settled_holdings(p.rt.executor(), before) == before);
   p.rt.run(p.open({}));
   CHECK(p.client.is_open());
-  CHECK(p.door.counters().completed == 2);
+  CHECK(p.acceptor.counters().completed == 2);
 }
 
 TEST_CASE("a flood of silent clients keeps no real client out", "[connection][device][floods]") {
   const char* const flooder = GENERATE("127.0.0.1", "127.0.0.2");
   runtime rt{test::on_test_device()};
-  listener door = rt.listen({}, {.handshakes_max = 64});
-  const endpoint where = door.local_endpoint();
+  listener acceptor = rt.listen({}, {.handshakes_max = 64});
+  const endpoint where = acceptor.local_endpoint();
   const auto silent = test::silent_clients(rt.executor(), flooder, where.port, 64);
-  auto [client, server] = rt.run(when_all(rt.connect(where), door.accept()));
+  auto [client, server] = rt.run(when_all(rt.connect(where), acceptor.accept()));
   CHECK(client.is_open());
   CHECK(server.is_open());
-  CHECK(door.counters().dropped == 1);
-  CHECK(door.counters().rejected == 0);
+  CHECK(acceptor.counters().dropped == 1);
+  CHECK(acceptor.counters().rejected == 0);
 }
 
 namespace {
@@ -167,7 +167,7 @@ TEST_CASE("a client of another network is refused, both values named, and leaves
     there = "0x8001";
   }
   const std::string before = test::holdings();
-  const socket_address where = socket_address::loopback(p.door.local_endpoint().port);
+  const socket_address where = socket_address::loopback(p.acceptor.local_endpoint().port);
   const told heard = p.rt.run(shake_by_hand(p.rt, where, hello));
   CHECK(heard.refusal.code == make_error_code(errc::incompatible_peer));
   CHECK_THAT(heard.refusal.to_string(),
@@ -180,8 +180,8 @@ TEST_CASE("a client whose MTU is smaller gets it", "[connection][device][N3]") {
   REQUIRE(p.server.local_hello().mtu > IBV_MTU_256);
   handshake::hello hello = p.client.local_hello();
   hello.mtu = IBV_MTU_256;
-  const socket_address where = socket_address::loopback(p.door.local_endpoint().port);
-  auto [heard, server] = p.rt.run(when_all(shake_by_hand(p.rt, where, hello), p.door.accept()));
+  const socket_address where = socket_address::loopback(p.acceptor.local_endpoint().port);
+  auto [heard, server] = p.rt.run(when_all(shake_by_hand(p.rt, where, hello), p.acceptor.accept()));
   CHECK(heard.answer.mtu == p.server.local_hello().mtu);
   CHECK(server.agreement().rtr.path_mtu == IBV_MTU_256);
   ibv_qp_attr attributes{};
@@ -193,11 +193,11 @@ TEST_CASE("a client whose MTU is smaller gets it", "[connection][device][N3]") {
 
 TEST_CASE("accept times out and can be asked again", "[connection][device][N4]") {
   runtime rt{test::on_test_device()};
-  listener door = rt.listen();
-  const auto none = rt.run(as_result(with_timeout(door.accept(), 5ms)));
+  listener acceptor = rt.listen();
+  const auto none = rt.run(as_result(with_timeout(acceptor.accept(), 5ms)));
   REQUIRE(none.has_failure());
   CHECK(none.failure().code == make_error_code(errc::timed_out));
-  auto [c, s] = rt.run(when_all(rt.connect(door.local_endpoint()), door.accept()));
+  auto [c, s] = rt.run(when_all(rt.connect(acceptor.local_endpoint()), acceptor.accept()));
   CHECK(c.is_open());
 }
 
@@ -206,12 +206,12 @@ TEST_CASE("closing or dropping a listener ends who accepts, and no connection",
   const bool is_dropped = GENERATE(false, true);
   connected_pair p;
   auto close = [&]() -> task<> {
-    p.door.close();
-    if (is_dropped) const listener gone = std::move(p.door);
+    p.acceptor.close();
+    if (is_dropped) const listener gone = std::move(p.acceptor);
     co_return;
   };
   auto accept = [&]() -> task<std::error_code> {
-    const auto outcome = co_await as_result(p.door.accept());
+    const auto outcome = co_await as_result(p.acceptor.accept());
     co_return outcome.failure().code;
   };
   auto [code, closed] = p.rt.run(when_all(accept(), close()));
@@ -223,12 +223,12 @@ TEST_CASE("closing or dropping a listener ends who accepts, and no connection",
 TEST_CASE("a listener that is closed refuses the next client, and its port is free at once",
           "[connection][device][N4]") {
   runtime rt{test::on_test_device()};
-  listener door = rt.listen();
-  const endpoint where = door.local_endpoint();
+  listener acceptor = rt.listen();
+  const endpoint where = acceptor.local_endpoint();
   rt.run(current_environment());  // The listener waits in the kernel.
-  door.close();
+  acceptor.close();
   CHECK(code_of_connect(rt, where).value() == ECONNREFUSED);
-  CHECK(door.local_endpoint().port == where.port);
+  CHECK(acceptor.local_endpoint().port == where.port);
   listener next = rt.listen(where);
   auto [c, s] = rt.run(when_all(rt.connect(where), next.accept()));
   CHECK(c.is_open());
@@ -238,33 +238,33 @@ TEST_CASE("awaiting a listener's close waits for the handshakes under way",
           "[connection][device][N4][C5]") {
   const bool is_dropped = GENERATE(false, true);
   connected_pair p;
-  std::optional<listener> door{std::move(p.door)};
-  const socket_address where = socket_address::loopback(door->local_endpoint().port);
+  std::optional<listener> acceptor{std::move(p.acceptor)};
+  const socket_address where = socket_address::loopback(acceptor->local_endpoint().port);
   stream_channel halfway{p.rt.run(stream_socket::connect(p.rt.executor(), where))};
   p.rt.run(test::greet(halfway, p.client.local_hello()));
   static_cast<void>(p.rt.run(bootstrap::read_hello(halfway)));
   std::byte word{};
   auto closed = [&]() -> task<std::size_t> {
-    co_await door->close();
+    co_await acceptor->close();
     // The stream is at its end now: nothing is left to wait for.
     const ssize_t n = ::recv(halfway.socket().fd(), &word, 1, MSG_DONTWAIT);
     co_return std::size_t(n);
   };
   auto drop = [&]() -> task<> {
-    if (is_dropped) door.reset();
+    if (is_dropped) acceptor.reset();
     co_return;
   };
   auto [left, dropped] = p.rt.run(when_all(closed(), drop()));
   CHECK(left == 0);
-  if (!is_dropped) p.rt.run(door->close());  // A second close has nothing to wait for.
+  if (!is_dropped) p.rt.run(acceptor->close());  // A second close has nothing to wait for.
 }
 
 TEST_CASE("connections that nobody accepted end with their listener", "[connection][device][C3]") {
   runtime rt{test::on_test_device()};
   std::vector<connection> clients;
   {
-    const listener door = rt.listen();
-    for (int i = 0; i < 3; ++i) clients.push_back(rt.run(rt.connect(door.local_endpoint())));
+    const listener acceptor = rt.listen();
+    for (int i = 0; i < 3; ++i) clients.push_back(rt.run(rt.connect(acceptor.local_endpoint())));
   }
   rt.run(current_environment());
   for (connection& c : clients) {
@@ -277,18 +277,18 @@ TEST_CASE("connections that nobody accepted end with their listener", "[connecti
 TEST_CASE("connections that are ready wait for whoever accepts, in order",
           "[connection][device][N5]") {
   runtime rt{test::on_test_device()};
-  listener door = rt.listen();
+  listener acceptor = rt.listen();
   std::vector<connection> clients;
-  for (int i = 0; i < 10; ++i) clients.push_back(rt.run(rt.connect(door.local_endpoint())));
+  for (int i = 0; i < 10; ++i) clients.push_back(rt.run(rt.connect(acceptor.local_endpoint())));
   for (const connection& client : clients)
-    CHECK(rt.run(door.accept()).peer_hello().qpn == client.local_hello().qpn);
+    CHECK(rt.run(acceptor.accept()).peer_hello().qpn == client.local_hello().qpn);
 }
 
 TEST_CASE("many connections share one listener and one executor", "[connection][device][N5]") {
   constexpr int count = 100;
   runtime rt{test::on_test_device()};
   // All clients come at once: none must give its place to another one.
-  listener door = rt.listen({}, {.handshake_timeout = 1min});
+  listener acceptor = rt.listen({}, {.handshake_timeout = 1min});
   local_mr memory = rt.memory().allocate_zeroed(8 * count);
   int messages = 0;
   auto serve = [&](connection c, int i) -> task<> {
@@ -297,14 +297,14 @@ TEST_CASE("many connections share one listener and one executor", "[connection][
     co_await c.close();
   };
   auto client = [&]() -> task<> {
-    connection c = co_await rt.connect(door.local_endpoint());
+    connection c = co_await rt.connect(acceptor.local_endpoint());
     local_mr mine = rt.memory().allocate_zeroed(8);
     co_await c.send(mine.slice());
     static_cast<void>(co_await as_result(c.next_message()));
   };
   auto serve_all = [&](scope& inner) -> task<> {
     for (int i = 0; i < count; ++i) inner.spawn(client());
-    for (int i = 0; i < count; ++i) inner.spawn(serve(co_await door.accept(), i));
+    for (int i = 0; i < count; ++i) inner.spawn(serve(co_await acceptor.accept(), i));
   };
   rt.run(with_scope(serve_all));
   CHECK(messages == count);
@@ -314,10 +314,10 @@ TEST_CASE("many connections share one listener and one executor", "[connection][
 
 TEST_CASE("a server that was restarted can be reconnected to", "[connection][device][N6]") {
   connected_pair p;
-  const endpoint where = p.door.local_endpoint();
+  const endpoint where = p.acceptor.local_endpoint();
   for (int i = 0; i < 3; ++i) {
     {
-      const listener gone = std::move(p.door);
+      const listener gone = std::move(p.acceptor);
     }
     p.server = {};
     p.rt.run(current_environment());
@@ -325,7 +325,7 @@ TEST_CASE("a server that was restarted can be reconnected to", "[connection][dev
     CHECK(lost.failure().code == make_error_code(errc::disconnected));
     CHECK(lost.failure().remedy() == remedy_kind::reconnect);
     CHECK(code_of_connect(p.rt, where) == std::errc::connection_refused);
-    p.door = p.rt.listen(where);
+    p.acceptor = p.rt.listen(where);
     p.rt.run(p.open({}));
     CHECK(p.client.is_open());
   }
@@ -333,10 +333,10 @@ TEST_CASE("a server that was restarted can be reconnected to", "[connection][dev
 
 namespace {
 
-/// Lets `cordma::accept` take the next client of `door`, whose socket another executor had.
-task<result<connection>> accept_by_hand(runtime& rt, stream_listener& door,
+/// Lets `cordma::accept` take the next client of `acceptor`, whose socket another executor had.
+task<result<connection>> accept_by_hand(runtime& rt, stream_listener& acceptor,
                                         std::chrono::milliseconds timeout = 10s) {
-  stream_socket taken = co_await door.accept();
+  stream_socket taken = co_await acceptor.accept();
   stream_socket stream{rt.executor(), std::move(taken).release()};
   const connection_options options;
   co_return co_await as_result(accept(rt.resources(), std::move(stream), options, {}, timeout));
@@ -346,9 +346,9 @@ task<result<connection>> accept_by_hand(runtime& rt, stream_listener& door,
 
 TEST_CASE("a socket that was accepted elsewhere becomes a connection", "[connection][device]") {
   runtime rt{test::on_test_device()};
-  stream_listener door{rt.executor(), socket_address::loopback(0)};
-  const endpoint where{"127.0.0.1", door.local_address().port()};
-  auto [client, server] = rt.run(when_all(rt.connect(where), accept_by_hand(rt, door)));
+  stream_listener acceptor{rt.executor(), socket_address::loopback(0)};
+  const endpoint where{"127.0.0.1", acceptor.local_address().port()};
+  auto [client, server] = rt.run(when_all(rt.connect(where), accept_by_hand(rt, acceptor)));
   REQUIRE(server.has_value());
   local_mr memory = rt.memory().allocate_zeroed(16);
   const auto [m, sent] =
@@ -359,7 +359,7 @@ TEST_CASE("a socket that was accepted elsewhere becomes a connection", "[connect
 TEST_CASE("a client on such a socket is told why its handshake failed",
           "[connection][device][N2][C5]") {
   runtime rt{test::on_test_device()};
-  stream_listener door{rt.executor(), socket_address::loopback(0)};
+  stream_listener acceptor{rt.executor(), socket_address::loopback(0)};
   const std::string before = test::holdings();
   std::string_view words = "GET / HTTP/1.1\r\n\r\n";
   errc expected = errc::bad_handshake;
@@ -371,12 +371,12 @@ TEST_CASE("a client on such a socket is told why its handshake failed",
     timeout = 1ms;
   }
   auto speak = [&]() -> task<failure> {
-    stream_channel s{co_await stream_socket::connect(rt.executor(), door.local_address())};
+    stream_channel s{co_await stream_socket::connect(rt.executor(), acceptor.local_address())};
     co_await write_all(s, std::as_bytes(std::span{words}));
     const auto heard = co_await as_result(bootstrap::read_hello(s));
     co_return heard.has_failure() ? heard.failure() : failure{};
   };
-  auto [heard, made] = rt.run(when_all(speak(), accept_by_hand(rt, door, timeout)));
+  auto [heard, made] = rt.run(when_all(speak(), accept_by_hand(rt, acceptor, timeout)));
   REQUIRE(made.has_failure());
   CHECK(made.failure().code == make_error_code(expected));
   CHECK(heard.code == make_error_code(expected));

@@ -36,8 +36,8 @@ namespace {
 
 /// Tells where its memory is, and then sends for ever.
 task<> send_for_ever(runtime& rt, std::uint16_t port, const peer_process::port_teller&) {
-  // Before the connection, so that a dying process gives it back after the queue pair: what is in
-  // flight then is not refused, it is not answered.
+  // The memory comes before the connection, so that a dying process gives it back after the queue
+  // pair. Requests in flight are then not refused, but never answered.
   local_mr memory = rt.memory(test::all_access).allocate_zeroed(64);
   const endpoint server{"127.0.0.1", port};
   connection c = co_await rt.connect(server, deaf());
@@ -55,9 +55,9 @@ task<> be_idle(runtime& rt, std::uint16_t port, const peer_process::port_teller&
 
 /// Sends back what comes from the first client, and stays.
 task<> echo_once(runtime& rt, std::uint16_t port, const peer_process::port_teller& tell) {
-  listener door = rt.listen({"127.0.0.1", port});
-  tell(door.local_endpoint().port);
-  connection c = co_await door.accept();
+  listener acceptor = rt.listen({"127.0.0.1", port});
+  tell(acceptor.local_endpoint().port);
+  connection c = co_await acceptor.accept();
   local_mr memory = rt.memory().allocate_zeroed(64);
   const message m = co_await c.recv(memory.slice());
   co_await c.send(memory.slice(0, m.size_bytes));
@@ -70,9 +70,9 @@ TEST_CASE("the death of an idle peer's process is noticed at once",
           "[connection][device][C8][C2]") {
   peer_process peer{be_idle};
   runtime rt{test::on_test_device()};
-  listener door = rt.listen({}, {}, deaf());
-  peer.start(door.local_endpoint().port);
-  connection c = rt.run(door.accept());
+  listener acceptor = rt.listen({}, {}, deaf());
+  peer.start(acceptor.local_endpoint().port);
+  connection c = rt.run(acceptor.accept());
   auto kill_it = [&]() -> task<> {
     peer.kill();
     co_return;
@@ -89,9 +89,9 @@ TEST_CASE("the death of an idle peer's process is noticed at once",
 TEST_CASE("a lost connection that is kept burns no CPU", "[connection][device][C8]") {
   peer_process peer{be_idle};
   runtime rt{test::on_test_device()};
-  listener door = rt.listen({}, {}, deaf());
-  peer.start(door.local_endpoint().port);
-  connection c = rt.run(door.accept());
+  listener acceptor = rt.listen({}, {}, deaf());
+  peer.start(acceptor.local_endpoint().port);
+  connection c = rt.run(acceptor.accept());
   peer.kill();
   CHECK(rt.run(as_result(c.next_message())).has_failure());
   // Shutting a socket down makes it ready again: answering each time would never end.
@@ -113,15 +113,15 @@ task<std::error_code> until_lost(std::uint64_t& ended_well, Start start) {
   }
 }
 
-/// Everything there is is in flight with a peer that is killed after so many operations have ended.
+/// Has all kinds of operations in flight with a peer that is killed after some have ended.
 /// \param is_stuck  a send that nobody receives comes first: all others wait behind it.
 void outlive_one_peer(std::uint64_t operations, bool is_stuck) {
   peer_process peer{send_for_ever};
   runtime rt{test::on_test_device()};
   local_mr memory = rt.memory().allocate_zeroed(256);
-  listener door = rt.listen({}, {}, deaf());
-  peer.start(door.local_endpoint().port);
-  connection c = rt.run(door.accept());
+  listener acceptor = rt.listen({}, {}, deaf());
+  peer.start(acceptor.local_endpoint().port);
+  connection c = rt.run(acceptor.accept());
   const message hello = rt.run(c.recv(memory.slice(0, 64)));
   const auto remote = remote_mr_slice::decode(memory.bytes().first(hello.size_bytes));
   std::uint64_t ended = 0;
@@ -190,8 +190,8 @@ TEST_CASE("a server process that was killed and started again can be reconnected
     CHECK(lost.failure().remedy() == remedy_kind::reconnect);
     const auto refused = rt.run(as_result(rt.connect({"127.0.0.1", port})));
     REQUIRE(refused.has_failure());
-    // The kernel ends a dead process's ring, which may hold the listener, after the process: until
-    // then a connection is taken, and reset at that end.
+    // The kernel ends a dead process's ring, which may hold the listener, after the process. Until
+    // then a connection is taken, and then reset.
     CAPTURE(refused.failure().to_string());
     CHECK((refused.failure().code == std::errc::connection_refused ||
            refused.failure().code == std::errc::connection_reset));

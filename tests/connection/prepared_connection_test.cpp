@@ -60,14 +60,14 @@ TEST_CASE("whichever side connects first, both are done in one exchange", "[conn
   prepared_connection late = rt.prepare_connection(options);
   const auto frames = [&] { return rt.metrics().transfer.of(request_kind::agent_send).posted; };
   const auto second = [&](std::string text) -> task<connection> {
-    // What the early side says first finds a queue pair that takes nothing yet.
+    // The early side's first frame finds a queue pair that takes nothing yet.
     CHECK(frames() == 1);
     co_return co_await late.connect(text);
   };
   const auto [a, b] = rt.run(when_all(early.connect(late.info()), second(early.info())));
   CHECK(a.is_open());
   CHECK(b.is_open());
-  CHECK(frames() == 4);  // Of each side a proof, and one that follows on it.
+  CHECK(frames() == 4);  // Each side sends a proof and the frame after it.
 }
 
 TEST_CASE("a connection by information closes in both directions", "[connection][device]") {
@@ -173,7 +173,7 @@ TEST_CASE("a peer that connects by other information, or not at all, is not wait
   CHECK(why.code == make_error_code(errc::timed_out));
   CHECK_THAT(why.to_string(),
              Catch::Contains("does it connect by this side's present information"));
-  // Nobody hears this one: the other side has given up.
+  // The other side has given up, and hears nothing.
   CHECK(failure_of(rt, elsewhere.connect(of_mine)).code != std::error_code{});
 }
 

@@ -73,13 +73,13 @@ TEST_CASE("while a listener looks for the way to a client, the executor serves o
   hello.gid.raw[15] ^= 0x55;
   connection_options options;
   options.allow_foreign_gid = true;
-  listener door = p.rt.listen({}, {}, options);
+  listener acceptor = p.rt.listen({}, {}, options);
   is_closed = true;
   bool is_answered = false;
   bool was_served_meanwhile = false;
   const auto speak = [&]() -> task<> {
     test::raw_peer peer = co_await stream_socket::connect(
-        p.rt.executor(), socket_address::loopback(door.local_endpoint().port));
+        p.rt.executor(), socket_address::loopback(acceptor.local_endpoint().port));
     co_await test::greet(peer, hello);
     static_cast<void>(co_await as_result(bootstrap::read_hello(peer)));
     is_answered = true;

@@ -2,7 +2,7 @@
 // nothing of cordma, on either side of rdma_cm.
 
 #include "cm/rig.hpp"
-#include "connection/cm_door.hpp"
+#include "connection/cm_acceptor.hpp"
 #include "support/commands.hpp"
 #include "support/connected_pair.hpp"
 
@@ -31,7 +31,7 @@ std::string preload() {
   return libraries;
 }
 
-/// What rping says of a buffer: its address, key and length, big-endian.
+/// Reads a buffer as rping tells it: address, key and length, big-endian.
 remote_mr_slice buffer_in(std::span<const std::byte> said) {
   const auto number = [&](std::size_t at, std::size_t bytes) {
     std::uint64_t value = 0;
@@ -69,7 +69,7 @@ task<int> serve_pings(connection conn, mr_allocator& memory) {
   co_return pings;
 }
 
-/// What rping is told of a buffer: as `buffer_in` reads it.
+/// Writes a buffer for rping, as `buffer_in` reads it.
 void say_buffer(std::span<std::byte> into, const remote_mr_slice& buffer) {
   const auto put = [&](std::size_t at, std::size_t bytes, std::uint64_t value) {
     for (std::size_t n = bytes; n-- > 0; value >>= 8) into[at + n] = std::byte(value);
@@ -100,7 +100,7 @@ task<std::string> ping(connection& conn, runtime& rt, std::string_view data) {
 endpoint device_endpoint(runtime& rt) {
   endpoint where = detail::endpoint_of(
       cm::test::device_address(rt.context(), rt.context().active_port().number));
-  where.way = endpoint::bootstrap::rdma_cm;
+  where.kind = endpoint::bootstrap::rdma_cm;
   return where;
 }
 
@@ -117,16 +117,16 @@ connection_options plain_options() {
 TEST_CASE("rping's data comes back over a plain connection", "[connection][device][rdma_cm]") {
   runtime rt{test::on_test_device()};
   const endpoint where = device_endpoint(rt);
-  listener door = rt.listen(where, {}, plain_options());
+  listener acceptor = rt.listen(where, {}, plain_options());
   test::outcome rping;
-  std::thread client{[&, port = door.local_endpoint().port] {
+  std::thread client{[&, port = acceptor.local_endpoint().port] {
     rping = test::run("LD_PRELOAD='" + preload() + "' rping -c -v -V -C 3 -S 100 -a " + where.host +
                       " -p " + std::to_string(port));
     // Ends the wait for a client that never came.
-    rt.executor().post([&door]() noexcept { door.close(); });
+    rt.executor().post([&acceptor]() noexcept { acceptor.close(); });
   }};
   const auto serve = [&]() -> task<int> {
-    connection conn = co_await door.accept();
+    connection conn = co_await acceptor.accept();
     co_return co_await serve_pings(std::move(conn), rt.memory());
   };
   const int pings = rt.run(serve());

@@ -20,16 +20,16 @@ using support::started;
 namespace {
 
 struct server {
-  server() : rt{test::on_test_device()}, door{rt.listen()} {}
+  server() : rt{test::on_test_device()}, acceptor{rt.listen()} {}
 
-  connection dial() { return rt.run(rt.connect(door.local_endpoint())); }
+  connection dial() { return rt.run(rt.connect(acceptor.local_endpoint())); }
   template <class Condition>
   void until(Condition condition) {
     rt.run(test::until(rt.executor(), condition));
   }
 
   runtime rt;
-  listener door;
+  listener acceptor;
 };
 
 }  // namespace
@@ -48,7 +48,7 @@ TEST_CASE("a client that dies ends its own handler, whose error names it, and no
       ++heard;
     }
   };
-  started serving{s.rt.executor(), serve(s.door, handle, [&](const handler_failure& failed) {
+  started serving{s.rt.executor(), serve(s.acceptor, handle, [&](const handler_failure& failed) {
                     told.push_back(failed.to_string());
                   })};
   std::string dead;
@@ -78,13 +78,13 @@ TEST_CASE("a closed listener lets handlers end, and then its serving ends",
   server s;
   event may_end{s.rt.executor()};
   bool has_begun = false;
-  started serving{s.rt.executor(), serve(s.door, [&](connection) -> task<> {
+  started serving{s.rt.executor(), serve(s.acceptor, [&](connection) -> task<> {
                     has_begun = true;
                     co_await may_end.wait();
                   })};
   const connection client = s.dial();
   s.until([&] { return has_begun; });
-  s.rt.run(s.door.close());
+  s.rt.run(s.acceptor.close());
   CHECK_FALSE(serving.has_ended());
   may_end.set();
   s.until([&] { return serving.has_ended(); });
@@ -103,16 +103,17 @@ TEST_CASE("no more handlers run at once than connections_max", "[connection][dev
     co_await may_end.wait();
     --running;
   };
-  started serving{s.rt.executor(), serve(s.door, handle, {}, 1)};
+  started serving{s.rt.executor(), serve(s.acceptor, handle, {}, 1)};
   const connection first = s.dial();
   const connection second = s.dial();
   s.until([&] { return begun == 1; });
   may_end.set();
   s.until([&] { return begun == 2; });
   CHECK(most == 1);
-  s.rt.run(s.door.close());
+  s.rt.run(s.acceptor.close());
   s.until([&] { return serving.has_ended(); });
-  CHECK_THROWS_WITH(s.rt.run(serve(s.door, handle, {}, 0)), Catch::Contains("connections_max 0"));
+  CHECK_THROWS_WITH(s.rt.run(serve(s.acceptor, handle, {}, 0)),
+                    Catch::Contains("connections_max 0"));
 }
 
 TEST_CASE("what a handler throws that is no exception is told, too", "[connection]") {
@@ -127,7 +128,7 @@ TEST_CASE("a coroutine that names no scheduler serves", "[connection][device]") 
   server s;
   int begun = 0;
   const auto foreign = [](server& of, int& count) -> support::foreign_task {
-    co_await serve(of.door, [&count](connection) -> task<> {
+    co_await serve(of.acceptor, [&count](connection) -> task<> {
       ++count;
       co_return;
     });
@@ -135,7 +136,7 @@ TEST_CASE("a coroutine that names no scheduler serves", "[connection][device]") 
   const support::foreign_task serving = foreign(s, begun);
   const connection client = s.dial();
   s.until([&] { return begun == 1; });
-  s.door.close();
+  s.acceptor.close();
   s.until([&] { return serving.done(); });
   CHECK_NOTHROW(serving.rethrow());
   CHECK(begun == 1);

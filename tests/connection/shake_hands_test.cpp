@@ -55,9 +55,9 @@ TEST_CASE("a listener on a Unix socket serves, and says where it is", "[connecti
   const test::temporary_folder folder;
   runtime rt{test::on_test_device()};
   const endpoint where{"unix:" + (folder.path / "socket").string()};
-  listener door = rt.listen(where);
-  CHECK(door.local_endpoint() == where);
-  auto [client, server] = rt.run(when_all(rt.connect(where), door.accept()));
+  listener acceptor = rt.listen(where);
+  CHECK(acceptor.local_endpoint() == where);
+  auto [client, server] = rt.run(when_all(rt.connect(where), acceptor.accept()));
   CHECK(client.is_open());
   CHECK(client.peer().to_string() == where.to_string());
   rt.run(when_all(client.close(), server.close()));
@@ -81,7 +81,7 @@ TEST_CASE("a client whose start does not fit is told why, and the next is served
   }
   const auto speak = [&]() -> task<failure> {
     test::raw_peer peer = co_await stream_socket::connect(
-        p.rt.executor(), socket_address::loopback(p.door.local_endpoint().port));
+        p.rt.executor(), socket_address::loopback(p.acceptor.local_endpoint().port));
     co_await test::say(peer, handshake::encode(start));
     co_await test::say(peer, handshake::encode(hello));
     const auto heard = co_await as_result(bootstrap::read_hello(peer));
@@ -98,11 +98,11 @@ namespace {
 struct recording {
   handshake::start start{.nonce = handshake::random_nonce()};
   handshake::hello hello;
-  std::optional<handshake::nonce> accepts{};  ///< Of the listener's hello, once one was accepted.
+  std::optional<handshake::nonce> accepts{};  ///< The listener's, once it was accepted.
 
   task<result<void>> play(test::connected_pair& p) {
     test::raw_peer peer = co_await stream_socket::connect(
-        p.rt.executor(), socket_address::loopback(p.door.local_endpoint().port));
+        p.rt.executor(), socket_address::loopback(p.acceptor.local_endpoint().port));
     hello.nonce = start.nonce;
     co_await test::say(peer, handshake::encode(start));
     co_await test::say(peer, handshake::encode(hello));
@@ -120,12 +120,12 @@ TEST_CASE("a whole handshake that was recorded is refused when it is said again"
   test::connected_pair p;
   recording recorded{.hello = p.client.local_hello()};
   CHECK(p.rt.run(recorded.play(p)).has_value());
-  const connection first = p.rt.run(p.door.accept());
+  const connection first = p.rt.run(p.acceptor.accept());
   const result<void> again = p.rt.run(recorded.play(p));
   REQUIRE(again.has_failure());
   CHECK(again.failure().code == make_error_code(errc::bad_handshake));
   CHECK_THAT(again.failure().to_string(), Catch::Contains("it is of another handshake"));
-  CHECK(p.door.counters().rejected == 1);
+  CHECK(p.acceptor.counters().rejected == 1);
   p.rt.run(p.open({}));
   CHECK(p.client.is_open());
 }
@@ -133,16 +133,16 @@ TEST_CASE("a whole handshake that was recorded is refused when it is said again"
 TEST_CASE("a listener that accepts another client's hello gives no connection",
           "[connection][device][N2]") {
   test::connected_pair p;
-  stream_listener door{p.rt.executor(), socket_address::loopback(0)};
+  stream_listener acceptor{p.rt.executor(), socket_address::loopback(0)};
   handshake::hello hello = p.server.local_hello();
   const auto answer = [&]() -> task<> {
-    test::raw_peer peer{co_await door.accept()};
+    test::raw_peer peer{co_await acceptor.accept()};
     static_cast<void>(co_await test::read_greeting(peer));
     co_await test::say(peer, handshake::encode(hello));
     co_await bootstrap::read_acceptance(peer, hello.nonce);
     co_await test::say_accepted(peer, handshake::random_nonce());
   };
-  const endpoint where{"127.0.0.1", door.local_address().port()};
+  const endpoint where{"127.0.0.1", acceptor.local_address().port()};
   const auto [said, made] = p.rt.run(when_all(answer(), as_result(p.rt.connect(where))));
   REQUIRE(made.has_failure());
   CHECK(made.failure().code == make_error_code(errc::bad_handshake));
@@ -152,17 +152,17 @@ TEST_CASE("a listener that names another host's GID is refused, and told",
           "[connection][device][N2]") {
   test::connected_pair p;
   if (p.server.local_hello().layer != handshake::link_layer::ethernet) return;
-  stream_listener door{p.rt.executor(), socket_address::loopback(0)};
+  stream_listener acceptor{p.rt.executor(), socket_address::loopback(0)};
   handshake::hello hello = p.server.local_hello();
   hello.gid.raw[15] ^= 0x55;
   const auto answer = [&]() -> task<failure> {
-    test::raw_peer peer{co_await door.accept()};
+    test::raw_peer peer{co_await acceptor.accept()};
     static_cast<void>(co_await test::read_greeting(peer));
     co_await test::say(peer, handshake::encode(hello));
     const auto heard = co_await as_result(bootstrap::read_acceptance(peer, hello.nonce));
     co_return heard.has_failure() ? heard.failure() : failure{};
   };
-  const endpoint where{"127.0.0.1", door.local_address().port()};
+  const endpoint where{"127.0.0.1", acceptor.local_address().port()};
   const auto [told, made] = p.rt.run(when_all(answer(), as_result(p.rt.connect(where))));
   REQUIRE(made.has_failure());
   CHECK(made.failure().code == make_error_code(errc::refused));
@@ -177,8 +177,8 @@ credentials::psk_key key_of(const std::string& id, unsigned char fill = 7) {
   return {id, std::vector(32, std::byte{fill})};
 }
 
-/// What both sides get when the client shows `client` and the listener asks for `server`; null:
-/// none.
+/// The outcome of both sides when the client shows `client` and the listener asks for `server`.
+/// Null is none.
 struct outcome {
   result<connection> client;
   std::optional<failure> rejection;
@@ -188,14 +188,14 @@ struct outcome {
 outcome connect_with(runtime& rt, const credentials* client, const credentials* server) {
   std::string admitted;
   const auto admit = [&](connection_request& r) { admitted = r.peer_identity.name; };
-  listener door = rt.listen({}, {.admit = admit}, {.credentials = server});
+  listener acceptor = rt.listen({}, {.admit = admit}, {.credentials = server});
   outcome got{failure{}, {}, {}};
   const auto both = [&]() -> task<> {
-    got.client = co_await as_result(rt.connect(door.local_endpoint(), {.credentials = client}));
-    if (got.client.has_value()) co_await door.accept();
+    got.client = co_await as_result(rt.connect(acceptor.local_endpoint(), {.credentials = client}));
+    if (got.client.has_value()) co_await acceptor.accept();
   };
   rt.run(both());
-  got.rejection = door.last_rejection();
+  got.rejection = acceptor.last_rejection();
   got.admitted = admitted;
   return got;
 }
@@ -206,9 +206,9 @@ TEST_CASE("two sides with one key get a connection, and know each other by it",
           "[connection][device]") {
   runtime rt{test::on_test_device()};
   const credentials key = credentials::psk(key_of("db-1"));
-  listener door = rt.listen({}, {}, {.credentials = &key});
-  auto [client, server] =
-      rt.run(when_all(rt.connect(door.local_endpoint(), {.credentials = &key}), door.accept()));
+  listener acceptor = rt.listen({}, {}, {.credentials = &key});
+  auto [client, server] = rt.run(
+      when_all(rt.connect(acceptor.local_endpoint(), {.credentials = &key}), acceptor.accept()));
   CHECK(client.peer_identity().kind == authentication::psk);
   CHECK(server.peer_identity().name == "db-1");
   local_mr memory = rt.memory().allocate_zeroed(16);
@@ -288,9 +288,9 @@ TEST_CASE("credentials need an agent, which binds the queue pairs to them",
 
 namespace {
 
-task<std::string> until_rejected(listener& door) {
-  co_await test::until(door.executor(), [&] { return door.last_rejection().has_value(); });
-  co_return door.last_rejection()->to_string();
+task<std::string> until_rejected(listener& acceptor) {
+  co_await test::until(acceptor.executor(), [&] { return acceptor.last_rejection().has_value(); });
+  co_return acceptor.last_rejection()->to_string();
 }
 
 }  // namespace
@@ -301,27 +301,27 @@ TEST_CASE("the process at the other end of a Unix socket's path is known", "[con
   const endpoint there{"unix:" + (folder.path / "there").string()};
   test::peer_process peer{
       [&](runtime& rt, std::uint16_t, const test::peer_process::port_teller& tell) -> task<> {
-        listener door = rt.listen(there);
+        listener acceptor = rt.listen(there);
         tell(0);
-        connection from_here = co_await door.accept();
+        connection from_here = co_await acceptor.accept();
         connection to_here = co_await rt.connect(here);
         static_cast<void>(co_await as_result(to_here.next_message()));
       }};
   runtime rt{test::on_test_device()};
   identity admitted;
-  listener door = rt.listen(
+  listener acceptor = rt.listen(
       here, {.admit = [&](connection_request& request) { admitted = request.peer_identity; }});
   peer.start(0);
   peer.told_port();
   connection client = rt.run(rt.connect(there));
-  connection server = rt.run(door.accept());
-  for (const identity* who :
+  connection server = rt.run(acceptor.accept());
+  for (const identity* user :
        {&client.peer_identity(), &server.peer_identity(), &std::as_const(admitted)}) {
-    CHECK(who->kind == authentication::unix_credentials);
-    CHECK(who->name == "uid " + std::to_string(::geteuid()));
-    CHECK(who->uid == ::geteuid());
-    CHECK(who->pid == std::uint32_t(peer.pid()));
-    CHECK(who->pid != std::uint32_t(::getpid()));
+    CHECK(user->kind == authentication::unix_credentials);
+    CHECK(user->name == "uid " + std::to_string(::geteuid()));
+    CHECK(user->uid == ::geteuid());
+    CHECK(user->pid == std::uint32_t(peer.pid()));
+    CHECK(user->pid != std::uint32_t(::getpid()));
   }
 }
 
@@ -336,7 +336,7 @@ TEST_CASE("the user at the other end of a Unix socket's path is known", "[connec
     request.refuse("seen");
   };
   runtime rt{test::on_test_device()};
-  listener door = rt.listen({"unix:" + path}, {.admit = admit});
+  listener acceptor = rt.listen({"unix:" + path}, {.admit = admit});
   std::filesystem::permissions(folder.path, std::filesystem::perms::all);
   std::filesystem::permissions(path, std::filesystem::perms::all);
   std::thread client{[&] {
@@ -355,7 +355,7 @@ TEST_CASE("the user at the other end of a Unix socket's path is known", "[connec
     while (::recv(fd.get(), told.data(), told.size(), 0) > 0) {
     }
   }};
-  CHECK_THAT(rt.run(until_rejected(door)), Catch::Contains("seen"));
+  CHECK_THAT(rt.run(until_rejected(acceptor)), Catch::Contains("seen"));
   client.join();
   CHECK(admitted.kind == authentication::unix_credentials);
   CHECK(admitted.uid == nobody);
@@ -371,12 +371,12 @@ TEST_CASE("a socketpair tells nothing of who has its other end: it names who mad
   const auto admit = [&](connection_request& request) { admitted = request.peer_identity; };
   auto [client, server] =
       rt.run(when_all(rt.connect(unique_fd{fds[0]}), rt.accept(unique_fd{fds[1]}, admit)));
-  for (const identity* who :
+  for (const identity* user :
        {&client.peer_identity(), &server.peer_identity(), &std::as_const(admitted)}) {
-    CHECK(who->kind == authentication::none);
-    CHECK(who->name.empty());
-    CHECK(who->uid == 0);
-    CHECK(who->pid == 0);
+    CHECK(user->kind == authentication::none);
+    CHECK(user->name.empty());
+    CHECK(user->uid == 0);
+    CHECK(user->pid == 0);
   }
 }
 
@@ -421,7 +421,7 @@ TEST_CASE("a peer that names another host's GID is refused, unless that is allow
   hello.gid.raw[15] ^= 0x55;
   const auto speak = [&]() -> task<failure> {
     test::raw_peer peer = co_await stream_socket::connect(
-        p.rt.executor(), socket_address::loopback(p.door.local_endpoint().port));
+        p.rt.executor(), socket_address::loopback(p.acceptor.local_endpoint().port));
     co_await test::greet(peer, hello);
     const auto heard = co_await as_result(bootstrap::read_hello(peer));
     co_return heard.has_failure() ? heard.failure() : failure{};
@@ -440,10 +440,10 @@ TEST_CASE("a foreign GID that is allowed is looked for, and the executor does no
   test::connected_pair p;
   handshake::hello hello = p.client.local_hello();
   hello.gid.raw[15] ^= 0x55;
-  listener door = rt.listen({}, {}, options);
+  listener acceptor = rt.listen({}, {}, options);
   const auto speak = [&]() -> task<failure> {
     test::raw_peer peer = co_await stream_socket::connect(
-        rt.executor(), socket_address::loopback(door.local_endpoint().port));
+        rt.executor(), socket_address::loopback(acceptor.local_endpoint().port));
     co_await test::greet(peer, hello);
     const auto heard = co_await as_result(bootstrap::read_hello(peer));
     co_return heard.has_failure() ? heard.failure() : failure{};

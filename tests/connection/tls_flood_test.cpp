@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Says the start and the first record of TLS, and hears that the listener answers.
+/// Sends the start and the first record of TLS, and reads the listener's answer.
 task<test::raw_peer> fall_silent(runtime& rt, std::uint16_t port,
                                  const std::vector<std::byte>& record) {
   test::raw_peer peer =
@@ -49,26 +49,26 @@ task<std::string> rest_of(byte_channel& channel) {
 
 TEST_CASE("a flood of clients that fall silent within TLS keeps no real client out",
           "[connection][device][floods]") {
-  constexpr unsigned places = 3;
+  constexpr unsigned permits = 3;
   constexpr std::size_t flood = 8;
   constexpr auto grace = 1s;
   manual_clock clock;
   runtime rt{test::on_test_device(test::by_hand(clock))};
   const credentials key = credentials::psk({"db-1", std::vector(32, std::byte{7})});
-  listener door = rt.listen({}, {.handshakes_max = places, .handshake_timeout = 10 * grace},
-                            {.credentials = &key});
+  listener acceptor = rt.listen({}, {.handshakes_max = permits, .handshake_timeout = 10 * grace},
+                                {.credentials = &key});
   const std::vector<std::byte> record = test::first_record(rt, key);
   std::vector<test::raw_peer> silent;
   for (std::size_t n = 0; n < flood; ++n) {
-    silent.push_back(rt.run(fall_silent(rt, door.local_endpoint().port, record)));
-    clock.advance(grace);  // Whoever is there may be dropped now.
+    silent.push_back(rt.run(fall_silent(rt, acceptor.local_endpoint().port, record)));
+    clock.advance(grace);  // The silent clients may be dropped now.
   }
-  auto [client, server] =
-      rt.run(when_all(rt.connect(door.local_endpoint(), {.credentials = &key}), door.accept()));
+  auto [client, server] = rt.run(
+      when_all(rt.connect(acceptor.local_endpoint(), {.credentials = &key}), acceptor.accept()));
   CHECK(client.is_open());
   CHECK(server.peer_identity().name == "db-1");
-  CHECK(door.counters().dropped == flood + 1 - places);
-  CHECK(door.counters().rejected == 0);
+  CHECK(acceptor.counters().dropped == flood + 1 - permits);
+  CHECK(acceptor.counters().rejected == 0);
   CHECK_THAT(rt.run(rest_of(silent.front())),
              Catch::Contains("dropped for a newer client: handshakes_max is 3"));
 }

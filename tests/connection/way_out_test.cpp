@@ -50,8 +50,8 @@ TEST_CASE("a policy that grants nothing names bytes_max, and the server knows wh
           "[connection][agent][device]") {
   connected_pair p;
   CHECK_FALSE(p.server.last_refusal());
-  const remote_mr_request wish{.access = verbs::access::remote_read};
-  const auto outcome = p.rt.run(as_result(p.client.request_remote_mr(4711, wish)));
+  const remote_mr_request terms{.access = verbs::access::remote_read};
+  const auto outcome = p.rt.run(as_result(p.client.request_remote_mr(4711, terms)));
   REQUIRE(outcome.has_failure());
   CHECK(outcome.failure().code == errc::access_denied);
   CHECK_THAT(outcome.failure().to_string(),
@@ -84,8 +84,8 @@ TEST_CASE("an error of connecting names the address once", "[connection][device]
   runtime rt{test::on_test_device()};
   endpoint gone;
   {
-    const listener door = rt.listen();
-    gone = door.local_endpoint();
+    const listener acceptor = rt.listen();
+    gone = acceptor.local_endpoint();
   }
   rt.run(rt.executor().sleep_for({}));  // The listener goes meanwhile.
   const auto text_of = [&](const endpoint& server) {

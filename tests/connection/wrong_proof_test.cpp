@@ -24,29 +24,29 @@ using test::lender_with;
 
 namespace {
 
-/// The impostor's side of a connection to `door`.
-task<impostor::outcome> knock(runtime& rt, const listener& door, const credentials& key,
+/// The impostor's side of a connection to `acceptor`.
+task<impostor::outcome> knock(runtime& rt, const listener& acceptor, const credentials& key,
                               impostor said) {
-  detail::link way{co_await stream_socket::connect(
-      rt.executor(), socket_address::loopback(door.local_endpoint().port))};
+  detail::link peer_link{co_await stream_socket::connect(
+      rt.executor(), socket_address::loopback(acceptor.local_endpoint().port))};
   const connection_options options = lender_with(key);
-  detail::connection_state state{rt.resources(), options, way.local, way.peer};
+  detail::connection_state state{rt.resources(), options, peer_link.local, peer_link.peer};
   const handshake::start start = detail::make_start(options);
   state.local_hello.nonce = start.nonce;
-  co_await test::say(way.channel(), handshake::encode(start));
-  co_await way.secure(&key, tls_role::client);
-  co_return co_await said.speak(state, way, tls_role::client);
+  co_await test::say(peer_link.channel(), handshake::encode(start));
+  co_await peer_link.secure(&key, tls_role::client);
+  co_return co_await said.speak(state, peer_link, tls_role::client);
 }
 
 /// The impostor's side of a connection to its own door.
-task<impostor::outcome> open_to(runtime& rt, stream_listener& door, const credentials& key,
+task<impostor::outcome> open_to(runtime& rt, stream_listener& acceptor, const credentials& key,
                                 impostor said) {
-  detail::link way{co_await door.accept()};
+  detail::link peer_link{co_await acceptor.accept()};
   const connection_options options = lender_with(key);
-  detail::connection_state state{rt.resources(), options, way.local, way.peer};
-  static_cast<void>(co_await bootstrap::read_start(way.channel()));
-  co_await way.secure(&key, tls_role::server);
-  co_return co_await said.speak(state, way, tls_role::server);
+  detail::connection_state state{rt.resources(), options, peer_link.local, peer_link.peer};
+  static_cast<void>(co_await bootstrap::read_start(peer_link.channel()));
+  co_await peer_link.secure(&key, tls_role::server);
+  co_return co_await said.speak(state, peer_link, tls_role::server);
 }
 
 struct lie {
@@ -97,20 +97,20 @@ TEST_CASE("a client whose proof is not over what its hello said gets no connecti
   runtime& rt = p.rt;
   const credentials key = test::some_key();
   const test::other_connection other{rt.executor(), key};
-  listener door = rt.listen({}, {}, lender_with(key));
+  listener acceptor = rt.listen({}, {}, lender_with(key));
   const std::string before = test::holdings();
   const int n = GENERATE(range(0, lies));
   const lie told = lie_number(n, rt, p.client.local_hello().gid, other, tls_role::client);
-  const impostor::outcome got = rt.run(knock(rt, door, key, told.of));
+  const impostor::outcome got = rt.run(knock(rt, acceptor, key, told.of));
   CHECK_FALSE(got.has_memory);
   CHECK(got.told.code != std::error_code{});
-  CHECK(door.counters().rejected == 1);
-  CHECK(door.counters().completed == 0);
-  REQUIRE(door.last_rejection());
-  CHECK_THAT(door.last_rejection()->to_string(), Catch::Contains(told.says));
+  CHECK(acceptor.counters().rejected == 1);
+  CHECK(acceptor.counters().completed == 0);
+  REQUIRE(acceptor.last_rejection());
+  CHECK_THAT(acceptor.last_rejection()->to_string(), Catch::Contains(told.says));
   CHECK(test::settled_holdings(rt.executor(), before) == before);
   auto [client, server] =
-      rt.run(when_all(rt.connect(door.local_endpoint(), lender_with(key)), door.accept()));
+      rt.run(when_all(rt.connect(acceptor.local_endpoint(), lender_with(key)), acceptor.accept()));
   CHECK(client.is_open());
 }
 
@@ -120,13 +120,13 @@ TEST_CASE("a listener whose proof is not over what its hello said gets no connec
   runtime& rt = p.rt;
   const credentials key = test::some_key();
   const test::other_connection other{rt.executor(), key};
-  stream_listener door{rt.executor(), socket_address::loopback(0)};
+  stream_listener acceptor{rt.executor(), socket_address::loopback(0)};
   const std::string before = test::holdings();
   const int n = GENERATE(range(0, lies));
   const lie told = lie_number(n, rt, p.client.local_hello().gid, other, tls_role::server);
-  const endpoint where{"127.0.0.1", door.local_address().port()};
+  const endpoint where{"127.0.0.1", acceptor.local_address().port()};
   {
-    const auto [got, why] = rt.run(when_all(open_to(rt, door, key, told.of),
+    const auto [got, why] = rt.run(when_all(open_to(rt, acceptor, key, told.of),
                                             test::why_none(rt.connect(where, lender_with(key)))));
     CHECK_FALSE(got.has_memory);
     CHECK_THAT(why.to_string(), Catch::Contains(told.says));
@@ -139,18 +139,18 @@ TEST_CASE("a peer with the right proof gets a connection and memory, whichever s
   runtime rt{test::on_test_device()};
   const credentials key = test::some_key();
   SECTION("a client") {
-    listener door = rt.listen({}, {}, lender_with(key));
-    const auto is_made = [&] { return door.counters().completed == 1; };
+    listener acceptor = rt.listen({}, {}, lender_with(key));
+    const auto is_made = [&] { return acceptor.counters().completed == 1; };
     const auto [got, made] =
-        rt.run(when_all(knock(rt, door, key, {}), test::until(rt.executor(), is_made)));
+        rt.run(when_all(knock(rt, acceptor, key, {}), test::until(rt.executor(), is_made)));
     CHECK(got.has_memory);
     CHECK(got.told.code == std::error_code{});
   }
   SECTION("a listener") {
-    stream_listener door{rt.executor(), socket_address::loopback(0)};
-    const endpoint where{"127.0.0.1", door.local_address().port()};
+    stream_listener acceptor{rt.executor(), socket_address::loopback(0)};
+    const endpoint where{"127.0.0.1", acceptor.local_address().port()};
     const auto [got, made] =
-        rt.run(when_all(open_to(rt, door, key, {}), rt.connect(where, lender_with(key))));
+        rt.run(when_all(open_to(rt, acceptor, key, {}), rt.connect(where, lender_with(key))));
     CHECK(got.has_memory);
   }
 }
@@ -161,18 +161,18 @@ TEST_CASE("a peer that proves nothing and says nothing is let go at the deadline
   const credentials key = test::some_key();
   const impostor silent{.proves = false, .asks = false};
   SECTION("a client") {
-    listener door = rt.listen({}, {.handshake_timeout = 100ms}, lender_with(key));
-    const impostor::outcome got = rt.run(knock(rt, door, key, silent));
+    listener acceptor = rt.listen({}, {.handshake_timeout = 100ms}, lender_with(key));
+    const impostor::outcome got = rt.run(knock(rt, acceptor, key, silent));
     CHECK(got.told.code == make_error_code(errc::timed_out));
-    CHECK(door.counters().completed == 0);
+    CHECK(acceptor.counters().completed == 0);
   }
   SECTION("a listener") {
-    stream_listener door{rt.executor(), socket_address::loopback(0)};
-    const endpoint where{"127.0.0.1", door.local_address().port()};
+    stream_listener acceptor{rt.executor(), socket_address::loopback(0)};
+    const endpoint where{"127.0.0.1", acceptor.local_address().port()};
     connection_options options = lender_with(key);
     options.connect_timeout = 100ms;
     const auto [got, why] = rt.run(
-        when_all(open_to(rt, door, key, silent), test::why_none(rt.connect(where, options))));
+        when_all(open_to(rt, acceptor, key, silent), test::why_none(rt.connect(where, options))));
     CHECK(why.code == make_error_code(errc::timed_out));
   }
 }

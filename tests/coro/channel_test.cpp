@@ -162,7 +162,7 @@ TEST_CASE("nothing is lost, doubled or reordered through 10^5 random steps", "[c
   int next = 0, received = 0;
   std::deque<int> expected;  // Sent or waiting to be, in order.
   std::deque<int> numbers;   // the numbers of `sends`
-  const auto look = [&] {
+  const auto inspect = [&] {
     if (!receive || !receive->has_ended()) return;
     if (const auto outcome = (**receive).take_result(); outcome.has_value()) {
       REQUIRE((*outcome).has_value());
@@ -197,7 +197,7 @@ TEST_CASE("nothing is lost, doubled or reordered through 10^5 random steps", "[c
         break;
       default:
         executor.scheduler.run_ready();
-        look();
+        inspect();
         while (!sends.empty() && sends.front()->has_ended()) {
           if ((**sends.front()).take_result().is_cancelled()) {
             std::erase(expected, numbers.front());

@@ -44,10 +44,10 @@ TEST_CASE("as_result tells values, failures and stops apart, and passes on the r
 
 TEST_CASE("a task sees its scheduler and its stop token", "[coro]") {
   manual_executor executor;
-  const auto look = []() -> task<scheduler*> {
+  const auto inspect = []() -> task<scheduler*> {
     co_return (co_await current_environment()).scheduler;
   };
-  CHECK(executor.run(look()) == &executor.scheduler);
+  CHECK(executor.run(inspect()) == &executor.scheduler);
 }
 
 TEST_CASE("what an operation and its waiting cost in bytes keeps to a budget", "[coro]") {

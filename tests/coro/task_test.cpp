@@ -160,13 +160,13 @@ TEST_CASE("tasks that end at once inside combinators do not grow the stack", "[c
 
 TEST_CASE("a foreign coroutine awaits tasks, which have no stop and no scheduler then", "[coro]") {
   manual_executor executor;
-  const auto look = []() -> task<bool> {
+  const auto inspect = []() -> task<bool> {
     const environment env = co_await current_environment();
     co_return env.scheduler == nullptr && !env.stop.stop_possible();
   };
   bool empty = false;
   const auto foreign = [&]() -> support::foreign_task {
-    empty = co_await look();
+    empty = co_await inspect();
     const int value = co_await give(3);
     CHECK(value == 3);
   };

@@ -100,7 +100,7 @@ class stage {
     program_.reset();
     peer_.reset();
     victim_.reset();
-    while (world_.turn() > 0) {
+    while (world_.iterate() > 0) {
     }  // The driver has to see its queue empty.
     must(in_use() == in_use_at_first_, "after the connection all memory is back");
   }
@@ -171,14 +171,14 @@ class stage {
     int n = 0;
     for (; n < rounds_max; ++n) {
       if (was_refused_ && !victim_->is_cut_off()) victim_->cut_off(errc::device_failed);
-      std::size_t did = world_.turn();
+      std::size_t did = world_.iterate();
       did += peer_->listen();
       hear();
       if (did == 0) break;
     }
     must(n < rounds_max, "it comes to rest");
     was_refused_ = false;
-    under_way_ = 0;
+    in_flight_ = 0;
     if (!is_mute_ && peer_->taken - told_ >= 16) tell_credit();
     check_open();
   }
@@ -188,11 +188,11 @@ class stage {
   }
   /// Tells whether the victim has a receive: without one, the device would try again, in real time.
   [[nodiscard]] bool can_say() {
-    return !victim_->is_cut_off() && victim_->control().posted_recvs() > under_way_;
+    return !victim_->is_cut_off() && victim_->control().posted_recvs() > in_flight_;
   }
 
   void put(const auto&... message) {
-    ++under_way_;
+    ++in_flight_;
     peer_->say(message...);
   }
 
@@ -448,7 +448,7 @@ class stage {
   std::uint64_t next_tag_ = 100;
   std::uint64_t next_lease_ = 100;
   std::uint32_t told_ = 0;
-  std::uint32_t under_way_ = 0;  ///< Messages that the victim has not taken yet, at most.
+  std::uint32_t in_flight_ = 0;  ///< Messages that the victim has not taken yet, at most.
   bool is_gentle_ = false;
   bool is_mute_ = false;
   bool was_refused_ = false;

@@ -71,7 +71,7 @@ void message_siege::depart() {
   peer_.reset();
   victim_.reset();
   forget();
-  while (world_.turn() > 0) {
+  while (world_.iterate() > 0) {
   }  // The driver has to see its queue empty.
   must(test::held_by(pool_, world_.memory) == test::held{.memory_bytes = in_use_at_first_},
        "after the connection all memory and all shared buffers are back");
@@ -83,14 +83,14 @@ void message_siege::drive() {
   constexpr int rounds_max = 400;
   int n = 0;
   for (; n < rounds_max; ++n) {
-    std::size_t did = world_.turn();
+    std::size_t did = world_.iterate();
     did += peer_->listen();
     hear_all();
     collect();
     if (did == 0) break;
   }
   must(n < rounds_max, "it comes to rest");
-  under_way_ = data_under_way_ = 0;
+  in_flight_ = data_in_flight_ = 0;
   if (!victim_->is_cut_off()) check();
 }
 
@@ -113,11 +113,11 @@ std::uint32_t message_siege::receives_posted() {
 
 /// Tells whether the victim has a receive: without one, the device would try again, in real time.
 bool message_siege::can_say() {
-  return !victim_->is_cut_off() && victim_->control().posted_recvs() > under_way_;
+  return !victim_->is_cut_off() && victim_->control().posted_recvs() > in_flight_;
 }
 
 bool message_siege::can_say_data() {
-  return !victim_->is_cut_off() && receives_posted() > data_under_way_;
+  return !victim_->is_cut_off() && receives_posted() > data_in_flight_;
 }
 
 void message_siege::hear(const test::heard_frame& f) {
@@ -139,7 +139,7 @@ void message_siege::hear_all() {
 void message_siege::tell(const agent_frame& f) {
   if (!can_say()) drive();
   if (!can_say()) return;
-  ++under_way_;
+  ++in_flight_;
   peer_->say(f);
 }
 
@@ -281,7 +281,7 @@ void message_siege::say(frame f, script& in, std::span<const std::byte> payload,
 }
 
 void message_siege::put(std::span<const std::byte> message, ibv_wr_opcode how, std::uint32_t rkey) {
-  ++data_under_way_;
+  ++data_in_flight_;
   peer_->say_data(message, how, rkey);
 }
 

@@ -115,8 +115,8 @@ class message_siege {
   std::uint32_t asked_ = 0;    ///< the credit that the victim asked for
   bool is_shrinking_ = false;  ///< true until the victim has confirmed that it shrinks
   // Messages that the victim has not taken yet, at most.
-  std::uint32_t under_way_ = 0;
-  std::uint32_t data_under_way_ = 0;
+  std::uint32_t in_flight_ = 0;
+  std::uint32_t data_in_flight_ = 0;
   bool has_terms_ = false;
   bool has_time_passed_ = false;
 };

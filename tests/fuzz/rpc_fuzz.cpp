@@ -40,7 +40,7 @@ struct grow : method<"fuzz.grow", std::uint16_t, std::vector<std::byte>> {};
 struct nap : method<"fuzz.nap", nothing, nothing> {};
 struct stay : method<"fuzz.stay", view, nothing> {};
 struct fail : method<"fuzz.fail", view, std::string> {};
-struct look : method<"fuzz.look", nothing, std::uint32_t> {};
+struct reach_source : method<"fuzz.look", nothing, std::uint32_t> {};
 struct mark : method<"fuzz.mark", nothing, std::uint32_t> {};
 
 // ---- what both hostile sides say ----------------------------------------------------------------
@@ -165,7 +165,8 @@ class server_siege final : public rpc_siege {
       throw std::runtime_error{std::string(request.size() * 10, 'x')};
       co_return "";
     });
-    handle<look>([this](nothing, server_call& call) { return reach(call, call_protocol::source); });
+    handle<reach_source>(
+        [this](nothing, server_call& call) { return reach(call, call_protocol::source); });
     handle<mark>([this](nothing, server_call& call) { return reach(call, call_protocol::sink); });
   }
   /// Reads the source, or writes the sink; then asks for it once more, which is refused.
@@ -229,9 +230,9 @@ class server_siege final : public rpc_siege {
     return which < 0xf0 ? last_number_ - which % 4 % (last_number_ + 1) : which % 4;
   }
   header request(script& in) {
-    constexpr std::array<std::uint64_t, 10> methods{echo::id, mirror::id, grow::id, nap::id,
-                                                    stay::id, fail::id,   look::id, mark::id,
-                                                    grow::id, 0};
+    constexpr std::array<std::uint64_t, 10> methods{
+        echo::id, mirror::id,       grow::id, nap::id,  stay::id,
+        fail::id, reach_source::id, mark::id, grow::id, 0};
     constexpr std::array<std::uint32_t, 8> deadlines{
         call_protocol::no_deadline, 0, 1, 100'000, 1'000'000, 5'000'000, 1'000'000, 70'000'000};
     const std::uint8_t how = in.byte();

@@ -11,6 +11,7 @@ import sys
 import awaits
 import comments
 import document_links
+import identifiers
 
 # The table of docs/architecture.md: which rooms a room may include, besides itself.
 MAY_INCLUDE = {
@@ -73,8 +74,6 @@ KEYWORDS = r"(?:struct|class|union|enum(?: class| struct)?) (?:[A-Z_]+ |\[\[\w+\
 DEFINED = re.compile(r"(?:namespace [\w:]+ \{ )*(?:template <.*> )?" + KEYWORDS + r"(\w+)(?:[^;]*$|[^;{]*\{)")
 NESTED = re.compile(r"\s*(?:template <.*> )?" + KEYWORDS + r"(?:[\w<>]+::)*(\w+)(?:[^;]*$|[^;{]*\{)")
 DECLARED = re.compile(r"(?<![\w<,(])" + KEYWORDS + r"(?:\w*::)*(\w+)(?:<[^;]*>)?(?: : [\w:]+)?;")
-# The rules of comments do not hold here yet.
-UNMENDED = ("tests/connection/",)
 SLEEP = re.compile(r"(std::this_thread::sleep_(for|until)|(?<![\w.>:])(::)?(u|nano)?sleep)\s*\(")
 
 
@@ -439,8 +438,6 @@ def private_headers(tree):
 def doc_tags(tree):
     """Doc comments have one dialect: the tags of docs/Doxyfile."""
     for name, lines in tree.cpp("include", "lib", "src", "tools", "tests"):
-        if name.startswith(UNMENDED):
-            continue
         for number, line in enumerate(lines, 1):
             if match := UNTAGGED.search(line):
                 yield name, number, f"'{match[1]}' in a doc comment: write \\{TAGS[match[1]]}"
@@ -450,9 +447,16 @@ def plain_comments(tree):
     """A comment stands alone, in sentences that are read once."""
     for name, lines in tree.files.items():
         is_script = name.endswith((".py", "meson.build")) or lines[0].startswith("#!")
-        if name.startswith(UNMENDED) or not is_script and not name.endswith((".hpp", ".cpp", ".h", ".cpp.in")):
+        if not is_script and not name.endswith((".hpp", ".cpp", ".h", ".cpp.in")):
             continue
         for number, what in comments.findings(lines, is_script):
+            yield name, number, what
+
+
+def plain_names(tree):
+    """Names are made of the field's words."""
+    for name, lines in tree.cpp():
+        for number, what in identifiers.findings(lines):
             yield name, number, what
 
 
@@ -463,7 +467,7 @@ def links(tree):
 
 RULES = (layers, declarations, softverbs_layers, sizes, functions, guards, own_header_first, words,
          assertions, sleeps, miscompiled_awaits, dead_files, mirrored_tests, changelog, installed, private_headers,
-         doc_tags, plain_comments, links)
+         doc_tags, plain_comments, plain_names, links)
 
 
 def findings(root, rules=RULES):

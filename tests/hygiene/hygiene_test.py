@@ -14,6 +14,7 @@ import cases  # noqa: E402
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 HEADER = "#pragma once\n"
+SOFTVERBS = hygiene.SOFTVERBS
 # A rule, a tree that breaks it, and a part of what is said. The tree's other faults are not looked at.
 BAD_TREES = [
     ("layers", {"lib/verbs/a.cpp": "#include <cordma/coro/task.hpp>\n"}, "verbs may not include coro"),
@@ -39,6 +40,12 @@ BAD_TREES = [
           ("class ring {\n", "  friend struct cordma::detail::ring;\n", 1),
           ("class ring {\n", "  friend class ring<int>;\n", 1),
           ("namespace cordma { struct ring {}; }\n", "struct ring;\n", 1)]),
+    *(("plain_names", {name: text}, f"a.{name[-3:]}:2: '{word}' in the name {called}: {terms}")
+      for name, text, word, called, terms in [
+          ("lib/io/a.cpp", "// A way.\nbool looked_once = true;\n", "looked", "looked_once", "polled"),
+          ("tests/io/a.cpp", "\nlistener door;\n", "door", "door", "listener"),
+          ("bench/a.hpp", HEADER + "enum class Way {};\n", "way", "Way", "route"),
+          (SOFTVERBS + "src/cm/a.hpp", HEADER + "channel* home;\n", "home", "home", "executor")]),
     ("softverbs_layers", {"subprojects/softverbs/src/wire/a.cpp": '#include "link/link.hpp"\n'},
      "wire may not include link"),
     ("softverbs_layers", {"subprojects/softverbs/src/node/a.cpp": '#include "qp/queue_pair.hpp"\n'},
@@ -158,7 +165,9 @@ Code is no link: `a[0](none.md)`, ``b`[0](none.md)``.
     "include/cordma/cordma.hpp": HEADER + "#include <cordma/io/ring.hpp>\n",
     "include/cordma/io/ring.hpp": HEADER + "#include <cordma/detail/coro/task.hpp>\n",
     "include/cordma/detail/io/alarm.hpp": HEADER + "/// Rings. \\thread any. It throws nothing.\n",
-    "lib/io/ring.cpp": "#include <cordma/io/ring.hpp>\n#include \"io/clock.hpp\"\n",
+    "lib/io/ring.cpp": "#include <cordma/io/ring.hpp>\n#include \"io/clock.hpp\"\n"
+                       "// The way out.\nchar way_out = '\"', one_way = '\"';  // A place: \"its\".\n"
+                       "const char* text = \"who\";\nauto in_place = R\"(\"turn\")\";\n",
     "lib/io/clock.hpp": HEADER + "class clock {\n  struct hand;\n};\nstruct clock::hand {\n};\n",
     "lib/rpc/hand.hpp": HEADER + "struct hand {\n};\n",
     "tests/docs/a.cpp.in": """// Sentences are short, but a table, a list and code are no sentences.

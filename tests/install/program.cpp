@@ -28,7 +28,7 @@ bool is_error_caught() {
 }
 
 /// The file that malloc comes from.
-const char* home_of_malloc() {
+const char* library_of_malloc() {
   Dl_info found{};
   return dladdr(dlsym(RTLD_DEFAULT, "malloc"), &found) != 0 ? found.dli_fname : "nowhere";
 }
@@ -45,7 +45,7 @@ int main() {
   }
   cordma::executor executor;
   const cordma::failure lost{.code = cordma::errc::disconnected, .call = "poll"};
-  std::printf("malloc is in %s\n", home_of_malloc());
+  std::printf("malloc is in %s\n", library_of_malloc());
   std::printf("cordma %d: %s\n", executor.run(answer(executor)), lost.to_string().c_str());
   return is_error_caught() && lost.remedy() == cordma::remedy_kind::reconnect ? 0 : 1;
 }

@@ -99,7 +99,7 @@ TEST_CASE("a poller that spins is asked several times a turn, but not ahead of w
 
   // Each turn has a child to start.
   const std::size_t polls = busy.polls;
-  const std::uint64_t turns = exec.counters().iterations;
+  const std::uint64_t iterations = exec.counters().iterations;
   exec.run([](cordma::executor& executor) -> task<> {
     scope children{executor};
     for (int i = 0; i < 100; ++i) {
@@ -107,7 +107,7 @@ TEST_CASE("a poller that spins is asked several times a turn, but not ahead of w
       co_await children.join();
     }
   }(exec));
-  CHECK(busy.polls - polls == exec.counters().iterations - turns);
+  CHECK(busy.polls - polls == exec.counters().iterations - iterations);
 }
 
 TEST_CASE("what comes while a poller arms is seen without a wait", "[io][E1]") {

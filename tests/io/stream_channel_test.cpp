@@ -65,9 +65,9 @@ TEST_CASE("a reset by the peer is an error to who reads and who writes", "[io]")
 TEST_CASE("a write that waits on a half-closed peer sleeps instead of spinning", "[io][E8]") {
   channel_pair p{channel_pair::kind::tcp};
   p.left->end_writing();
-  const std::uint64_t turns = p.executor.counters().iterations;
+  const std::uint64_t iterations = p.executor.counters().iterations;
   CHECK(code_of(p.executor, with_timeout(fill(*p.right), 50ms)) == errc::timed_out);
-  CHECK(p.executor.counters().iterations - turns < 100);
+  CHECK(p.executor.counters().iterations - iterations < 100);
 
   // The channel goes on when there is room.
   const std::vector<std::byte> sent = numbered(8'000'000);

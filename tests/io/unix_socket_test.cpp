@@ -27,9 +27,9 @@ TEST_CASE("a Unix socket carries bytes, and its file goes when the listener is c
   const std::string path = (folder.path / "socket").string();
   cordma::executor executor;
   {
-    stream_listener door{executor, socket_address::unix_path(path)};
+    stream_listener acceptor{executor, socket_address::unix_path(path)};
     auto [client, server] = executor.run(
-        when_all(stream_socket::connect(executor, door.local_address()), door.accept()));
+        when_all(stream_socket::connect(executor, acceptor.local_address()), acceptor.accept()));
     REQUIRE(::send(client.fd(), "abc", 3, MSG_NOSIGNAL) == 3);
     std::array<char, 3> got{};
     CHECK(::recv(server.fd(), got.data(), got.size(), 0) == 3);
@@ -53,7 +53,7 @@ TEST_CASE("a Unix socket's file that nobody listens at is replaced, one in use i
     const unique_fd dead{::socket(AF_UNIX, SOCK_STREAM, 0)};
     REQUIRE(::bind(dead.get(), at.data(), at.size_bytes()) == 0);
   }
-  stream_listener door{executor, at};
+  stream_listener acceptor{executor, at};
   CHECK_THROWS_WITH((stream_listener{executor, at}),
                     Catch::Contains("another process listens there"));
 }
@@ -84,7 +84,7 @@ TEST_CASE("of two processes that take one path at the same moment, one is told t
     CHECK_THROWS_WITH((stream_listener{executor, at}), Catch::Contains("at this moment"));
     CHECK(std::filesystem::exists(claim));
   }
-  stream_listener door{executor, at};  // The process with the claim has ended.
+  stream_listener acceptor{executor, at};  // The process with the claim has ended.
   CHECK_FALSE(std::filesystem::exists(claim));
 }
 
@@ -104,15 +104,15 @@ TEST_CASE("a listener that is closed leaves another one's file at its path alone
 
 TEST_CASE("clients of a Unix socket wait for room in its backlog", "[io]") {
   cordma::executor executor;
-  stream_listener door{
+  stream_listener acceptor{
       executor, socket_address::unix_path("@cordma-backlog-" + std::to_string(::getpid())), 1};
   int connected = 0;
   const auto connect_one = [&]() -> task<> {
-    stream_socket made = co_await stream_socket::connect(executor, door.local_address());
+    stream_socket made = co_await stream_socket::connect(executor, acceptor.local_address());
     connected += made.fd() >= 0 ? 1 : 0;
   };
   const auto take_all = [&]() -> task<> {
-    for (int n = 0; n < 4; ++n) static_cast<void>(co_await as_result(door.accept()));
+    for (int n = 0; n < 4; ++n) static_cast<void>(co_await as_result(acceptor.accept()));
   };
   executor.run(when_all(connect_one(), connect_one(), connect_one(), connect_one(), take_all()));
   CHECK(connected == 4);

@@ -35,12 +35,12 @@ struct quiet final : poller {
 };
 
 /// A task that is alone, and may look.
-task<> wait_alone(cordma::executor& executor, int& asked, int n) {
+task<> wait_once(cordma::executor& executor, int& asked, int n) {
   co_await wait_until(executor, nth_time{asked, n});
 }
 
-task<> set_after_turns(cordma::executor& executor, bool& flag, int turns) {
-  for (; turns > 0; --turns) co_await executor.sleep_for(duration{0});
+task<> set_after_iterations(cordma::executor& executor, bool& flag, int iterations) {
+  for (; iterations > 0; --iterations) co_await executor.sleep_for(duration{0});
   flag = true;
 }
 
@@ -50,7 +50,7 @@ TEST_CASE("what is true already is not waited for", "[io]") {
   cordma::executor executor;
   int asked = 0;
   executor.run(wait_until(executor, nth_time{asked, 1}));
-  executor.run(wait_alone(executor, asked = 0, 1));
+  executor.run(wait_once(executor, asked = 0, 1));
   CHECK(asked == 1);
   CHECK(executor.counters().iterations == 0);
 }
@@ -79,14 +79,14 @@ TEST_CASE("who waits alone for a condition looks, and goes through no turns", "[
   int asked = 0;
   const auto twice = [](cordma::executor& where, int& so_often) -> task<> {
     co_await where.sleep_for(duration{0});  // begins a turn of its own
-    const std::uint64_t turns = where.counters().iterations;
+    const std::uint64_t iterations = where.counters().iterations;
     const std::uint64_t allocated = support::thread_allocation_count();
     co_await wait_until(where, nth_time{so_often, 200});
-    CHECK(where.counters().iterations == turns);
+    CHECK(where.counters().iterations == iterations);
     CHECK(support::thread_allocation_count() == allocated);
     // A wait makes at most as many polls as a turn makes, and then others have theirs.
     co_await wait_until(where, nth_time{so_often = 0, 2000});
-    CHECK(where.counters().iterations > turns);
+    CHECK(where.counters().iterations > iterations);
   };
   executor.run(twice(executor, asked));
   CHECK(device.polls >= 2000);
@@ -97,12 +97,12 @@ TEST_CASE("others go on while a condition is waited for, and make it true", "[io
   quiet device;
   executor.add(device);
   bool flag = false;
-  executor.run(
-      when_all(wait_until(executor, [&] { return flag; }), set_after_turns(executor, flag, 20)));
+  executor.run(when_all(wait_until(executor, [&] { return flag; }),
+                        set_after_iterations(executor, flag, 20)));
   CHECK(executor.counters().waits == 0);
   flag = false;
-  executor.run(
-      when_all(set_after_turns(executor, flag, 20), wait_until(executor, [&] { return flag; })));
+  executor.run(when_all(set_after_iterations(executor, flag, 20),
+                        wait_until(executor, [&] { return flag; })));
 }
 
 TEST_CASE("who looks for one condition looks for those of others, too", "[io]") {
@@ -115,11 +115,11 @@ TEST_CASE("who looks for one condition looks for those of others, too", "[io]") 
     co_await wait_until(where, nth_time{so_often, 50});
     to_set = true;
   };
-  const auto alone = [](cordma::executor& where, bool& awaited) -> task<> {
+  const auto second = [](cordma::executor& where, bool& awaited) -> task<> {
     co_await where.sleep_for(duration{0});
     co_await wait_until(where, [&] { return awaited; });
   };
-  executor.run(when_all(first(executor, asked, flag), alone(executor, flag)));
+  executor.run(when_all(first(executor, asked, flag), second(executor, flag)));
   CHECK(asked == 50);
 }
 

@@ -78,12 +78,12 @@ TEST_CASE("threads hold and let go while the owner gives up", "[memory][M10][M6]
   std::array<std::thread, 4> threads;
   // Block and generation are published together, as a slice carries them: a block with another's
   // generation is what no slice can be.
-  struct life {
+  struct tenure {
     memory_block* block;
     std::uint32_t generation;
   };
-  std::array<life, rounds> lives{};
-  std::atomic<const life*> current{nullptr};
+  std::array<tenure, rounds> tenures{};
+  std::atomic<const tenure*> current{nullptr};
   std::atomic<bool> over{false};
   std::atomic<long> held{0};
   std::atomic<int> released{0};
@@ -94,14 +94,14 @@ TEST_CASE("threads hold and let go while the owner gives up", "[memory][M10][M6]
   for (std::thread& thread : threads) {
     thread = std::thread{[&] {
       while (!over) {
-        const life* const seen = current.load(std::memory_order_acquire);
+        const tenure* const seen = current.load(std::memory_order_acquire);
         if (seen == nullptr || !seen->block->try_acquire(seen->generation)) continue;
         ++held;
         seen->block->release();
       }
     }};
   }
-  for (life& next : lives) {
+  for (tenure& next : tenures) {
     memory_block& block = memory_block::make({nullptr, access::none, release, &released});
     next = {&block, block.generation()};
     current.store(&next, std::memory_order_release);

@@ -103,7 +103,7 @@ TEST_CASE("a withdrawal of what was not announced is ignored", "[messages][devic
 TEST_CASE("what is withdrawn is answered once, and its tag may be used again",
           "[messages][device][R4]") {
   siege s;
-  s.fill_places();
+  s.fill_tags();
   for (int n = 0; n < 20; ++n) {
     s.say({.kind = message_kind::announce, .tag = 5, .loan = s.lent()});
     s.say({.kind = message_kind::withdraw, .tag = 5});
@@ -193,7 +193,7 @@ TEST_CASE("a peer that refuses a large message, read or not, ends its send and n
 TEST_CASE("a peer that announces much has no more of it read than the program takes",
           "[messages][device][R4]") {
   siege s;
-  s.fill_places();
+  s.fill_tags();
   s.say({.kind = message_kind::announce, .tag = 3, .loan = s.lent()});
   s.say_data("behind");
   // The victim takes no third large message: two are all the memory that it has.

@@ -39,7 +39,7 @@ task<> stop_large_sends(stream_pair& p, const std::vector<std::byte>& bytes, uns
   for (unsigned steps = 0; steps < 40; ++steps) {
     scope sending{p.rt.executor()};
     sending.spawn(p.a.send(bytes));
-    for (unsigned turn = 0; turn < steps; ++turn) co_await test::due_timers_fired();
+    for (unsigned iterate = 0; iterate < steps; ++iterate) co_await test::due_timers_fired();
     sending.request_stop();
     co_await sending.join();
     // The next message tells whether the large one arrived.

@@ -69,7 +69,7 @@ struct shared_streams {
   explicit shared_streams(const shared_receives_options& of_pool)
       : rt{test::on_test_device(test::by_hand(clock))},
         pool{rt.share_receives(of_pool)},
-        door{rt.listen({}, {}, with_pool())} {}
+        acceptor{rt.listen({}, {}, with_pool())} {}
   ~shared_streams() {
     links.clear();
     rt.run(test::all_closed(rt.executor(), clock));
@@ -111,7 +111,8 @@ struct shared_streams {
     std::rethrow_exception(why);
   }
   task<> open(connection_options of_client, stream_options client, stream_options server) {
-    auto [c, s] = co_await when_all(rt.connect(door.local_endpoint(), of_client), door.accept());
+    auto [c, s] =
+        co_await when_all(rt.connect(acceptor.local_endpoint(), of_client), acceptor.accept());
     auto made = std::make_unique<link>();
     made->client = message_stream{std::move(c), client};
     made->server = message_stream{std::move(s), server};
@@ -136,7 +137,7 @@ struct shared_streams {
   manual_clock clock;
   runtime rt;
   shared_receives& pool;
-  listener door;
+  listener acceptor;
   std::vector<std::unique_ptr<link>> links;
 };
 
@@ -401,10 +402,10 @@ TEST_CASE("an idle stream on a pool has no receive buffers of its own", "[messag
   CHECK(s.pool.promised() == s.pool.buffers());
   s.links.clear();
   s.rt.run(test::all_closed(s.rt.executor(), s.clock));
-  std::swap(s.door, other);
-  const size_t alone = of_each();
-  INFO("with a pool " << shared << ", without " << alone);
-  CHECK(alone - shared >= 64 * 4 * kib);
+  std::swap(s.acceptor, other);
+  const size_t without = of_each();
+  INFO("with a pool " << shared << ", without " << without);
+  CHECK(without - shared >= 64 * 4 * kib);
   CHECK(shared <= 8 * 5 * kib + 16 * kib);
 }
 
@@ -414,7 +415,7 @@ TEST_CASE("calls go over a pool of the server's, many at once and one by one",
   shared_receives& pool = s.rt.share_receives({.buffers = 128});
   connection_options shared = test::never_not_ready();
   shared.receives_from = &pool;
-  s.door = s.rt.listen({}, {}, shared);
+  s.acceptor = s.rt.listen({}, {}, shared);
   {
     std::vector<rpc::client> clients;
     for (int n = 0; n < 4; ++n) clients.push_back(s.make_client());

@@ -46,14 +46,15 @@ struct one_way {
 /// Lets a completion race with the driver. Sends a message before or after an arming, chosen by
 /// chance, and gives the device a random time to complete it. Arms in place of the provider.
 struct racer {
-  racer(one_way& w, local_mr& bytes, std::uint64_t seed) : way{w}, from{bytes}, random{seed} {
+  racer(one_way& w, local_mr& bytes, std::uint64_t seed)
+      : one_way_link{w}, from{bytes}, random{seed} {
     current_ = this;
     std::swap(arm_, real_arm_);
   }
   racer(const racer&) = delete;
   ~racer() { std::swap(arm_, real_arm_); }
 
-  one_way& way;
+  one_way& one_way_link;
   local_mr& from;
   std::mt19937_64 random;
   bool wanted = false;
@@ -64,13 +65,14 @@ struct racer {
     if (!wanted || (!is_last_chance && random() % 2 == 0)) return;
     inject();
     ++injected;
-    const time_point until = way.link.executor.now() + std::chrono::microseconds{random() % 150};
-    while (way.link.executor.now() < until) {
+    const time_point until =
+        one_way_link.link.executor.now() + std::chrono::microseconds{random() % 150};
+    while (one_way_link.link.executor.now() < until) {
     }
   }
   void inject() {
     wanted = false;
-    way.send(from);
+    one_way_link.send(from);
   }
 
  private:
@@ -82,11 +84,12 @@ struct racer {
   }
   static inline racer* current_ = nullptr;
   decltype(ibv_context_ops::req_notify_cq) real_arm_ = &arm;
-  decltype(ibv_context_ops::req_notify_cq)& arm_ = way.link.ctx.native_handle()->ops.req_notify_cq;
+  decltype(ibv_context_ops::req_notify_cq)& arm_ =
+      one_way_link.link.ctx.native_handle()->ops.req_notify_cq;
 };
 
 task<> race(racer& r, local_mr& to, std::uint64_t count) {
-  loopback& link = r.way.link;
+  loopback& link = r.one_way_link.link;
   while (r.injected < count) {
     link.a->post_recv(to);
     r.wanted = true;
@@ -135,17 +138,17 @@ class watchdog {
 };
 
 void race_completions(std::uint64_t count, std::uint64_t seed) {
-  one_way way;
-  local_mr from = way.link.pattern(8);
-  local_mr to = way.link.memory(8);
-  racer r{way, from, seed};
-  completion_queue_driver& driver = way.link.driver;
-  scope racing{way.link.executor};
-  watchdog dog{way.link.executor, racing, r.taken};
+  one_way one_way_link;
+  local_mr from = one_way_link.link.pattern(8);
+  local_mr to = one_way_link.link.memory(8);
+  racer r{one_way_link, from, seed};
+  completion_queue_driver& driver = one_way_link.link.driver;
+  scope racing{one_way_link.link.executor};
+  watchdog dog{one_way_link.link.executor, racing, r.taken};
   racing.spawn(race(r, to, count));
-  way.link.run(racing.join());
+  one_way_link.link.run(racing.join());
   // No timer is armed: what is lost would be waited for for ever.
-  CHECK(way.link.executor.next_deadline() == time_point::max());
+  CHECK(one_way_link.link.executor.next_deadline() == time_point::max());
   CHECK_FALSE(dog.end());
   CHECK(r.injected >= count);
   const completion_counters& seen = driver.counters();
@@ -174,23 +177,23 @@ namespace {
 /// Asked after the driver, which is armed by then and has found nothing: sends messages, and lets
 /// the executor fall asleep when all have arrived.
 struct late_sender final : poller {
-  late_sender(one_way& w, local_mr& f, local_mr& t) : way{w}, from{f}, to{t} {}
+  late_sender(one_way& w, local_mr& f, local_mr& t) : one_way_link{w}, from{f}, to{t} {}
   std::size_t poll() noexcept override { return 0; }
   bool prepare_wait() noexcept override {
     if (std::exchange(has_sent, true)) return true;
-    for (std::size_t i = 0; i < from.size_bytes(); i += 8) way.send(from.slice(i, 8));
+    for (std::size_t i = 0; i < from.size_bytes(); i += 8) one_way_link.send(from.slice(i, 8));
     const volatile std::byte& last = to.bytes().back();
-    const time_point deadline = way.link.executor.now() + 5s;
-    while (last != from.bytes().back() && way.link.executor.now() < deadline) {
+    const time_point deadline = one_way_link.link.executor.now() + 5s;
+    while (last != from.bytes().back() && one_way_link.link.executor.now() < deadline) {
     }
     // The data comes before its completion.
-    const time_point settled = way.link.executor.now() + 50ms;
-    while (way.link.executor.now() < settled) {
+    const time_point settled = one_way_link.link.executor.now() + 50ms;
+    while (one_way_link.link.executor.now() < settled) {
     }
     return true;
   }
 
-  one_way& way;
+  one_way& one_way_link;
   local_mr& from;
   local_mr& to;
   bool has_sent = false;
@@ -204,25 +207,25 @@ task<> take(queue_pair& qp, std::size_t count) {
 
 TEST_CASE("one wake-up takes all completions, and acknowledges all events", "[queue][device][E2]") {
   static constexpr std::size_t count = 60;  // more than one poll takes
-  one_way way;
-  local_mr from = way.link.memory(count * 8);
+  one_way one_way_link;
+  local_mr from = one_way_link.link.memory(count * 8);
   std::ranges::fill(from.bytes(), std::byte{1});
-  local_mr to = way.link.memory(count * 8);
-  for (std::size_t i = 0; i < count; ++i) way.link.a->post_recv(to.slice(i * 8, 8));
-  late_sender late{way, from, to};
-  way.link.executor.add(late);
-  way.link.run(take(*way.link.a, count));
+  local_mr to = one_way_link.link.memory(count * 8);
+  for (std::size_t i = 0; i < count; ++i) one_way_link.link.a->post_recv(to.slice(i * 8, 8));
+  late_sender late{one_way_link, from, to};
+  one_way_link.link.executor.add(late);
+  one_way_link.link.run(take(*one_way_link.link.a, count));
   CHECK(late.has_sent);
-  const completion_counters& seen = way.link.driver.counters();
+  const completion_counters& seen = one_way_link.link.driver.counters();
   CHECK(seen.completions == count);
   CHECK(seen.arms == 1);
   CHECK(seen.wake_ups == 1);
-  CHECK(way.link.executor.counters().waits == 1);
+  CHECK(one_way_link.link.executor.counters().waits == 1);
   // The event is read before the next sleep, not before what it told of.
   CHECK(seen.events == 0);
-  way.link.run(way.link.executor.sleep_for(1us));
-  CHECK(way.link.driver.counters().events == 1);
-  CHECK(way.link.driver.verbs().unacknowledged_events() == 0);
+  one_way_link.link.run(one_way_link.link.executor.sleep_for(1us));
+  CHECK(one_way_link.link.driver.counters().events == 1);
+  CHECK(one_way_link.link.driver.verbs().unacknowledged_events() == 0);
 }
 
 TEST_CASE("manual mode: what a queue pair left in the completion queue keeps its room",
@@ -320,7 +323,7 @@ TEST_CASE("every mode that the executor drives completes what is awaited", "[que
 namespace {
 
 /// Runs `body` in a turn of its own.
-task<> alone(loopback& link, auto body) {
+task<> only_task(loopback& link, auto body) {
   co_await link.executor.sleep_for(1ns);
   co_await body(link);
 }
@@ -330,7 +333,7 @@ task<> alone(loopback& link, auto body) {
 TEST_CASE("a task that is alone finds what it awaits without another turn", "[queue]") {
   loopback link;
   static constexpr std::uint64_t count = 2'000;
-  link.run(alone(link, [](loopback& l) -> task<> {
+  link.run(only_task(link, [](loopback& l) -> task<> {
     local_mr mr = l.memory(64);
     for (std::uint64_t i = 0; i < count / 4; ++i) {
       co_await l.a->write(mr, mr.remote_slice());
@@ -352,11 +355,11 @@ TEST_CASE("who looks for what it awaits overtakes nobody", "[queue][device]") {
     co_await l.b->recv(to);
     log += 'r';
   };
-  const auto send_alone = [&](loopback& l) -> task<> {
+  const auto send_only = [&](loopback& l) -> task<> {
     co_await l.a->send(mr.slice(0, 8));
     order += 's';
   };
-  link.run(when_all(receive(link, mr, order), alone(link, send_alone)));
+  link.run(when_all(receive(link, mr, order), only_task(link, send_only)));
   CHECK(order == "rs");
 }
 
@@ -369,7 +372,7 @@ TEST_CASE("what starts side by side is all under way before anyone looks", "[que
     co_await l.a->write(within, within.remote_slice());
     log += 'e';
   };
-  link.run(alone(link, [&](loopback& l) -> task<> {
+  link.run(only_task(link, [&](loopback& l) -> task<> {
     co_await when_all(copy(l, mr, order), copy(l, mr, order), l.a->write(mr, mr.remote_slice()));
   }));
   CHECK(order == "bbee");
@@ -453,7 +456,7 @@ TEST_CASE("a handle that was moved away asserts when it is awaited", "[queue][de
     local_mr mr = link.memory(64);
     auto first = link.a->post(write(mr, mr.remote_slice()));
     auto second = std::move(first);
-    link.run(alone(link, [&](loopback&) -> task<> { co_await first; }));  // NOLINT: moved from.
+    link.run(only_task(link, [&](loopback&) -> task<> { co_await first; }));  // NOLINT: moved from.
   });
   CHECK(moved.aborted);
   CHECK_THAT(moved.text, Catch::Contains("moved away"));
@@ -472,10 +475,10 @@ TEST_CASE("an idle executor burns no CPU", "[queue][device][E8]") {
   };
   const auto cpu_before = cpu();
   const std::uint64_t waits_before = link.executor.counters().waits;
-  const std::uint64_t turns_before = link.executor.counters().iterations;
+  const std::uint64_t iterations_before = link.executor.counters().iterations;
   link.run(link.executor.sleep_for(300ms));
   CHECK(link.executor.counters().waits - waits_before <= 3);
-  CHECK(link.executor.counters().iterations - turns_before <= 10);
+  CHECK(link.executor.counters().iterations - iterations_before <= 10);
   CHECK(cpu() - cpu_before < 60'000'000);
 }
 

@@ -74,7 +74,7 @@ task<> go_on_together(event& all, std::function<task<>()> step) {
 }
 
 /// Runs each step in a task, all in one turn, in this order. `a` has posted last.
-task<> in_one_turn(loopback& link, std::vector<std::function<task<>()>> steps) {
+task<> in_one_iteration(loopback& link, std::vector<std::function<task<>()>> steps) {
   event all{link.executor};
   scope tasks{link.executor};
   for (auto& step : steps) tasks.spawn(go_on_together(all, std::move(step)));
@@ -108,7 +108,7 @@ TEST_CASE("what the tasks of a turn await gets one doorbell and one completion e
   std::size_t moved = 0;
   {
     const doorbells heard{link};
-    link.run(in_one_turn(
+    link.run(in_one_iteration(
         link, {[&]() -> task<> { moved += co_await mr.write_word(); },
                [&]() -> task<> {
                  moved += co_await link.a->read(mr.local.slice(64, 16), mr.remote.remote_slice());
@@ -135,15 +135,15 @@ TEST_CASE("what is before a message does not wait for the peer's receive", "[que
   {
     const doorbells heard{link};
     scope tasks{link.executor};
-    tasks.spawn(in_one_turn(link, {[&]() -> task<> {
-                                     co_await mr.write_word();
-                                     is_written = true;
-                                   },
-                                   [&]() -> task<> {
-                                     co_await link.a->send(mr.local.slice(0, 8));
-                                     is_sent = true;
-                                   },
-                                   [&]() -> task<> { co_await mr.write_word(); }}));
+    tasks.spawn(in_one_iteration(link, {[&]() -> task<> {
+                                          co_await mr.write_word();
+                                          is_written = true;
+                                        },
+                                        [&]() -> task<> {
+                                          co_await link.a->send(mr.local.slice(0, 8));
+                                          is_sent = true;
+                                        },
+                                        [&]() -> task<> { co_await mr.write_word(); }}));
     link.run_until([&] { return is_written; });
     CHECK_FALSE(is_sent);
     link.b->post_recv(mr.remote.slice(4096, 8));
@@ -160,7 +160,7 @@ TEST_CASE("a batch that is full goes without the rest of the turn", "[queue][dev
   const std::vector<std::function<task<>()>> steps(doorbell_batch::requests_max + 3,
                                                    [&]() -> task<> { co_await mr.write_word(); });
   const doorbells heard{link};
-  link.run(in_one_turn(link, steps));
+  link.run(in_one_iteration(link, steps));
   REQUIRE(doorbells::rung.size() == 2);
   CHECK(doorbells::rung[0].size() == doorbell_batch::requests_max);
   CHECK(doorbells::rung[1] == doorbells::flags{0, 0, signaled});
@@ -173,14 +173,14 @@ TEST_CASE("what is posted as a handle goes at once, behind what waits", "[queue]
   std::size_t doorbells_after_handle = 0;
   const auto waits = [&]() -> task<> { co_await mr.write_word(); };
   const doorbells heard{link};
-  link.run(in_one_turn(link, {waits,
-                              [&]() -> task<> {
-                                auto handle = link.a->post(
-                                    write(mr.local.slice(0, 8), mr.remote.remote_slice()));
-                                doorbells_after_handle = doorbells::rung.size();
-                                co_await handle;
-                              },
-                              waits, waits}));
+  link.run(in_one_iteration(link, {waits,
+                                   [&]() -> task<> {
+                                     auto handle = link.a->post(
+                                         write(mr.local.slice(0, 8), mr.remote.remote_slice()));
+                                     doorbells_after_handle = doorbells::rung.size();
+                                     co_await handle;
+                                   },
+                                   waits, waits}));
   const doorbells::flags one{signaled};
   CHECK(doorbells_after_handle == 2);
   CHECK(doorbells::rung == std::vector<doorbells::flags>{one, one, {0, signaled}});
@@ -193,7 +193,7 @@ TEST_CASE("what is before a long request does not wait for it", "[queue][device]
   const auto word = [&]() -> task<> { co_await mr.write_word(); };
   const auto longer = [&]() -> task<> { co_await mr.write_long(*link.a); };
   const doorbells heard{link};
-  link.run(in_one_turn(link, {word, longer, longer, word}));
+  link.run(in_one_iteration(link, {word, longer, longer, word}));
   CHECK(doorbells::rung == std::vector<doorbells::flags>{{signaled, signaled, 0, signaled}});
 }
 
@@ -206,10 +206,10 @@ TEST_CASE("queue pairs that take turns batch nothing", "[queue][device]") {
     co_await link.b->write(mr.local.slice(0, 8), mr.remote.remote_slice());
   };
   const doorbells heard{link};
-  link.run(in_one_turn(link, {by_b, by_a, by_b, by_a}));
+  link.run(in_one_iteration(link, {by_b, by_a, by_b, by_a}));
   CHECK(doorbells::rung == std::vector<doorbells::flags>(4, {signaled}));
   // Requests that wait go before those of another queue pair.
-  link.run(in_one_turn(link, {by_a, by_a, by_b, by_a}));
+  link.run(in_one_iteration(link, {by_a, by_a, by_b, by_a}));
   CHECK(std::vector(doorbells::rung.begin() + 4, doorbells::rung.end()) ==
         std::vector<doorbells::flags>{{0, signaled}, {signaled}, {signaled}});
 }
@@ -224,8 +224,8 @@ TEST_CASE("a long request waits for the others of the turn, whoever posted last"
     co_await link.b->write(mr.local.slice(0, 8), mr.remote.remote_slice());
   };
   const doorbells heard{link};
-  link.run(
-      in_one_turn(link, {long_by_b, word_by_b, [&]() -> task<> { co_await mr.write_word(); }}));
+  link.run(in_one_iteration(link,
+                            {long_by_b, word_by_b, [&]() -> task<> { co_await mr.write_word(); }}));
   CHECK(doorbells::rung == std::vector<doorbells::flags>{{0, signaled}, {signaled}});
 }
 
@@ -242,7 +242,7 @@ TEST_CASE("where it is switched off, and in manual mode, each goes at once", "[q
     ++ended;
   };
   const doorbells heard{link};
-  tasks.spawn(in_one_turn(link, {writes, writes, writes}));
+  tasks.spawn(in_one_iteration(link, {writes, writes, writes}));
   link.run_until([&] {
     link.driver.reap();
     return ended == 3;
@@ -298,7 +298,7 @@ TEST_CASE("of a doorbell that the device refuses in part, what it will tell of e
     const doorbells heard{link};
     // The device takes the first three: of those the first has an entry.
     doorbells::refused_from = 3;
-    link.run(in_one_turn(link, {writes, sends, writes, writes, writes}));
+    link.run(in_one_iteration(link, {writes, sends, writes, writes, writes}));
   }
   REQUIRE(ends.size() == 5);
   std::size_t succeeded = 0;
@@ -335,11 +335,11 @@ TEST_CASE("whose doorbell failed has failed, though the device has what it was f
   memory mr{link};
   mr.begin();
   std::optional<result<std::size_t>> end;
-  const auto alone = [&]() -> task<> { end = co_await as_result(mr.write_word()); };
+  const auto single = [&]() -> task<> { end = co_await as_result(mr.write_word()); };
   const doorbells heard{link};
   doorbells::refused_from = 1;
   doorbells::names_it = false;
-  link.run(in_one_turn(link, {alone}));
+  link.run(in_one_iteration(link, {single}));
   REQUIRE_FALSE(end->has_value());
   CHECK(end->failure().code == no_memory);
 }
@@ -354,8 +354,8 @@ TEST_CASE("a request of no slices moves nothing beside others, whatever those be
   const std::array<const_local_mr_slice, 0> nothing{};
   const auto writes = [&]() -> task<> { co_await mr.write_word(); };
   std::size_t moved = 1;
-  link.run(in_one_turn(link, {writes, writes, writes}));
-  link.run(in_one_turn(
+  link.run(in_one_iteration(link, {writes, writes, writes}));
+  link.run(in_one_iteration(
       link,
       {writes, [&]() -> task<> { moved = co_await link.a->write(nothing, untouched); }, writes}));
   CHECK(moved == 0);
@@ -373,17 +373,17 @@ TEST_CASE("what is dropped while it waits for its doorbell goes all the same",
   auto dropped = std::make_unique<request_op<write_request<1>>>(
       link.a->write(mr.local.slice(8, 8), mr.remote.remote_slice()));
   const doorbells heard{link};
-  link.run(in_one_turn(link, {[&]() -> task<> {
-                                dropped->start(parent, {&link.executor, {}});
-                                co_return;
-                              },
-                              [&]() -> task<> {
-                                CHECK(doorbells::rung.empty());
-                                dropped.reset();
-                                CHECK(doorbells::rung.size() == 1);
-                                co_return;
-                              },
-                              []() -> task<> { co_return; }}));
+  link.run(in_one_iteration(link, {[&]() -> task<> {
+                                     dropped->start(parent, {&link.executor, {}});
+                                     co_return;
+                                   },
+                                   [&]() -> task<> {
+                                     CHECK(doorbells::rung.empty());
+                                     dropped.reset();
+                                     CHECK(doorbells::rung.size() == 1);
+                                     co_return;
+                                   },
+                                   []() -> task<> { co_return; }}));
   link.run_until([&] { return link.a->slots_in_use() == 0; });
   CHECK(mr.remote.bytes()[0] == std::byte{7});
   CHECK(held_by(mr.local) == nothing);
@@ -403,7 +403,7 @@ TEST_CASE("what waits for room goes on when the device refuses a doorbell", "[qu
     const doorbells heard{link};
     doorbells::refused_from = 1;
     doorbells::names_it = true;
-    link.run(in_one_turn(link, std::vector<std::function<task<>()>>(room + 2, writes)));
+    link.run(in_one_iteration(link, std::vector<std::function<task<>()>>(room + 2, writes)));
   }
   CHECK(refused >= 1);
   CHECK(refused + written == room + 2);
@@ -439,7 +439,7 @@ TEST_CASE("whose doorbell is refused as it is dropped leaves its place to who wa
   steps.emplace_back([]() -> task<> { co_return; });
   {
     const doorbells heard{link};
-    link.run(in_one_turn(link, std::move(steps)));
+    link.run(in_one_iteration(link, std::move(steps)));
   }
   CHECK(written == 1);
   CHECK(held_by(*link.a) == nothing);
@@ -453,19 +453,19 @@ TEST_CASE("a queue pair that ends takes with it what waits for its doorbell",
   const bool is_destroyed = GENERATE(false, true);
   std::optional<std::error_code> why;
   const request_outcome gone{.code = errc::disconnected, .call = "test"};
-  link.run(in_one_turn(link, {[&]() -> task<> {
-                                auto end = co_await as_result(mr.write_word());
-                                if (end.has_failure()) why = end.failure().code;
-                              },
-                              [&]() -> task<> {
-                                if (is_destroyed) {
-                                  link.a.reset();
-                                } else {
-                                  link.a->abort(gone);
-                                }
-                                co_return;
-                              },
-                              []() -> task<> { co_return; }}));
+  link.run(in_one_iteration(link, {[&]() -> task<> {
+                                     auto end = co_await as_result(mr.write_word());
+                                     if (end.has_failure()) why = end.failure().code;
+                                   },
+                                   [&]() -> task<> {
+                                     if (is_destroyed) {
+                                       link.a.reset();
+                                     } else {
+                                       link.a->abort(gone);
+                                     }
+                                     co_return;
+                                   },
+                                   []() -> task<> { co_return; }}));
   CHECK(why == (is_destroyed ? errc::closed : errc::disconnected));
   link.a.reset();
   CHECK(held_by(mr.local) == nothing);

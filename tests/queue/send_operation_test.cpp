@@ -182,7 +182,7 @@ std::uint64_t abandon_at_random(std::uint64_t rounds, std::uint64_t seed) {
     {
       abandoned_tasks all{std::vector<nobody>(random() % 12), {}};
       all.start(link, mr, peer, countable, random);
-      for (std::uint64_t turns = random() % 3; turns > 0; --turns) {
+      for (std::uint64_t iterations = random() % 3; iterations > 0; --iterations) {
         link.run(link.executor.sleep_for(std::chrono::microseconds{random() % 300}));
       }
       std::ranges::shuffle(all.tasks, random);

@@ -448,10 +448,10 @@ TEST_CASE("after an end of which the device told nothing, an idle pool makes its
 TEST_CASE("a completion queue has room for all of a pool, once", "[queue][device]") {
   shared_link s{{.buffers = 512, .buffer_bytes = size, .share_min = 4}, {.cq = {.depth = 2048}}};
   const unsigned room = s.link.driver.room();
-  CHECK(s.link.driver.entries_for(&s.pool) == 512);
+  CHECK(s.link.driver.cqes_for(&s.pool) == 512);
   std::unique_ptr<queue_pair> one = s.link.make_queue_pair(small, &s.pool);
   const unsigned of_sends = one->verbs().capabilities().send_wr_max;
-  CHECK(s.link.driver.entries_for(&s.pool) == 0);
+  CHECK(s.link.driver.cqes_for(&s.pool) == 0);
   CHECK(s.link.driver.room() == room - 512 - of_sends);
   std::unique_ptr<queue_pair> other = s.link.make_queue_pair(small, &s.pool);
   CHECK(s.link.driver.room() == room - 512 - 2 * of_sends);

@@ -16,11 +16,11 @@ class watch {
 
   /// Gives how long the watch looked.
   duration wait(duration after) {
-    duration looked{0};
-    while (looked < after && window_.looks_on(now_ + looked)) looked += 1us;
+    duration spun{0};
+    while (spun < after && window_.should_spin(now_ + spun)) spun += 1us;
     now_ += after;
     if (!window_.found()) window_.woke(now_);
-    return looked;
+    return spun;
   }
 
  private:

@@ -179,7 +179,7 @@ struct fickle_receiver {
   task<> take_all();
   static task<> take_one(queue_pair& qp, std::optional<local_mr_slice> buffer,
                          result<message>& got);
-  task<> take_with(unsigned way, duration patience, std::optional<local_mr_slice> buffer,
+  task<> take_with(unsigned kind, duration patience, std::optional<local_mr_slice> buffer,
                    result<message>& got);
   local_mr_slice nth(std::uint32_t n) { return to.slice(n * message_bytes, message_bytes); }
 
@@ -214,11 +214,11 @@ task<> fickle_receiver::take_one(queue_pair& qp, std::optional<local_mr_slice> b
   }
 }
 
-task<> fickle_receiver::take_with(unsigned way, duration patience,
+task<> fickle_receiver::take_with(unsigned kind, duration patience,
                                   std::optional<local_mr_slice> buffer, result<message>& got) {
-  if (way == 0) {
+  if (kind == 0) {
     static_cast<void>(co_await as_result(with_timeout(take_one(*link.a, buffer, got), patience)));
-  } else if (way == 1) {
+  } else if (kind == 1) {
     scope inner{link.executor};
     inner.spawn(take_one(*link.a, buffer, got));
     co_await sleep_for(patience);
@@ -241,14 +241,14 @@ task<> fickle_receiver::take_all() {
     if (random() % 2 == 0 && posted < count) buffer = nth(posted);
     ahead = std::array{0u, 0u, 0u, 1u, 1u, ahead_max}[random() % 6];
     result<message> got{cancelled_result};
-    const auto way = unsigned(random() % stops.size());
-    co_await take_with(way, std::chrono::microseconds{random() % 400}, buffer, got);
+    const auto kind = unsigned(random() % stops.size());
+    co_await take_with(kind, std::chrono::microseconds{random() % 400}, buffer, got);
     // Stopped or not, its buffer is posted, unless there was no room for it.
     const receive_queue& queue = link.a->receives();
     posted = next + queue.pending_messages() + queue.posted() + (got.has_value() ? 1 : 0);
     if (!got.has_value()) {
       REQUIRE(got.is_cancelled());
-      ++stops[way];
+      ++stops[kind];
       continue;
     }
     REQUIRE(got->immediate == next);

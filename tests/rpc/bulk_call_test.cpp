@@ -365,7 +365,7 @@ TEST_CASE("calls lend beyond the leases that a peer may have", "[rpc][device]") 
   few.agent.lending.leases_max = 1;
   rpc::client c = s.rt.run([](rpc_server& to, connection_options with) -> task<rpc::client> {
     auto [there, here] =
-        co_await when_all(to.rt.connect(to.door.local_endpoint(), with), to.door.accept());
+        co_await when_all(to.rt.connect(to.acceptor.local_endpoint(), with), to.acceptor.accept());
     to.work.spawn(to.serve(std::move(here)));
     co_return rpc::client{std::move(there)};
   }(s, few));
@@ -489,7 +489,7 @@ TEST_CASE("a reply that may not be lent is answered by why", "[rpc][device]") {
   });
   connection_options one_lease = test::never_not_ready();
   one_lease.agent.lending.total_leases_max = 1;
-  listener door = s.rt.listen({}, {}, one_lease);
+  listener acceptor = s.rt.listen({}, {}, one_lease);
   s.rt.run([](rpc_server& answering, listener& at) -> task<> {
     auto [there, here] = co_await when_all(
         answering.rt.connect(at.local_endpoint(), test::never_not_ready()), at.accept());
@@ -504,5 +504,5 @@ TEST_CASE("a reply that may not be lent is answered by why", "[rpc][device]") {
     const std::string next = co_await calling.call<text>(10);
     CHECK(next.size() == 10);
     co_await calling.close();
-  }(s, door));
+  }(s, acceptor));
 }

@@ -118,14 +118,14 @@ TEST_CASE("what a request lends follows its header, the source first", "[rpc]") 
   CHECK(is(terms_of(both, source), first));
   CHECK(is(terms_of(both, sink), second));
   for (const bulk one : {source, sink}) {
-    const auto alone = lending(one, {second});
-    CHECK(alone.size() == head_bytes(one));
-    CHECK(refusal_of(alone, false).empty());
-    CHECK(is(terms_of(alone, one), second));
+    const auto single = lending(one, {second});
+    CHECK(single.size() == head_bytes(one));
+    CHECK(refusal_of(single, false).empty());
+    CHECK(is(terms_of(single, one), second));
   }
   std::vector<unsigned> numbers;
-  const auto alone = lending(sink, {first});
-  for (const std::byte b : std::span{alone}.subspan(header_bytes)) numbers.push_back(unsigned(b));
+  const auto single = lending(sink, {first});
+  for (const std::byte b : std::span{single}.subspan(header_bytes)) numbers.push_back(unsigned(b));
   CHECK(numbers == std::vector<unsigned>{0, 0x10, 0, 0, 0,   0,   0,   0,   1, 0, 0, 0,
                                          0, 0,    0, 0, 255, 255, 255, 255, 3, 0, 0, 0});
 }

@@ -43,7 +43,7 @@ struct padded {
   std::uint8_t tag;
   std::uint32_t value;
 };
-struct padded_at_its_end {
+struct padded_at_end {
   double value;
   float weight;
 };
@@ -105,7 +105,7 @@ static_assert(encodable<std::span<const std::byte>> && encodable<std::vector<std
 static_assert(encodable<series> && encodable<wire::order> && encodable<speaks_as_protobuf>);
 
 // Types that would show the peer more than it was meant to see.
-static_assert(!encodable<padded> && !encodable<padded_at_its_end> && !encodable<long double>);
+static_assert(!encodable<padded> && !encodable<padded_at_end> && !encodable<long double>);
 static_assert(!encodable<std::array<padded, 2>> && !encodable<std::optional<int>>);
 static_assert(!encodable<int*> && !encodable<void (*)()> && !encodable<int corner::*> &&
               !encodable<std::nullptr_t> && !encodable<with_pointer>);

@@ -18,9 +18,9 @@ using test::wait_for;
 namespace {
 
 /// Takes more turns than a server that closes at once needs for that.
-task<> some_turns(rpc_server& s) {
-  unsigned turns = 0;
-  co_await test::until(s.rt.executor(), [&] { return ++turns > 200; });
+task<> some_iterations(rpc_server& s) {
+  unsigned iterations = 0;
+  co_await test::until(s.rt.executor(), [&] { return ++iterations > 200; });
 }
 
 }  // namespace
@@ -28,8 +28,8 @@ task<> some_turns(rpc_server& s) {
 TEST_CASE("a client that comes to a server that has drained is refused, and goes elsewhere",
           "[rpc][device]") {
   rpc_server s;
-  started serving{s.rt.executor(), s.server.serve(s.door)};
-  const endpoint where = s.door.local_endpoint();
+  started serving{s.rt.executor(), s.server.serve(s.acceptor)};
+  const endpoint where = s.acceptor.local_endpoint();
   rpc::client served{s.rt.run(s.rt.connect(where))};
   s.rt.run(test::check_echo(served, {}));
   s.rt.run(s.server.drain());
@@ -42,7 +42,7 @@ TEST_CASE("a call on a connection that a drained server is given is told so", "[
   rpc_server s;
   s.rt.run(s.server.drain());
   rpc::client late = s.make_client();
-  s.rt.run(some_turns(s));
+  s.rt.run(some_iterations(s));
   CHECK(s.rt.run(test::why_it_fails<wait_for>(late, 1)).code == errc::shutting_down);
   s.rt.run(test::until(s.rt.executor(), [&] { return s.server.counters().connections == 0; }));
   CHECK(s.begun == 0);
@@ -51,9 +51,9 @@ TEST_CASE("a call on a connection that a drained server is given is told so", "[
 
 TEST_CASE("those that were accepted when the server drained are told so", "[rpc][device]") {
   rpc_server s;
-  const endpoint where = s.door.local_endpoint();
+  const endpoint where = s.acceptor.local_endpoint();
   rpc::client waits{s.rt.run(s.rt.connect(where))};
-  started serving{s.rt.executor(), s.server.serve(s.door)};
+  started serving{s.rt.executor(), s.server.serve(s.acceptor)};
   s.rt.run(s.server.drain());
   CHECK(s.rt.run(test::why_it_fails<wait_for>(waits, 1)).code == errc::shutting_down);
   s.rt.run(test::until(s.rt.executor(), [&] { return serving.has_ended(); }));
@@ -68,7 +68,7 @@ TEST_CASE("a drained server does not wait for ever for a client that calls nothi
   s.rt.run([](rpc_server& answering, manual_clock& time) -> task<> {
     cordma::executor& executor = answering.rt.executor();
     co_await test::until(executor, [&] { return answering.server.counters().connections == 1; });
-    co_await some_turns(answering);
+    co_await some_iterations(answering);
     CHECK(answering.server.counters().connections == 1);
     time.advance(50ms);
     co_await test::until(executor, [&] { return answering.server.counters().connections == 0; });
@@ -77,8 +77,8 @@ TEST_CASE("a drained server does not wait for ever for a client that calls nothi
 
 TEST_CASE("a call that no connection could be made for says why", "[rpc][device]") {
   rpc_server s;
-  s.door.close();
-  rpc::client c{s.rt.executor(), [&s] { return s.rt.connect(s.door.local_endpoint()); }};
+  s.acceptor.close();
+  rpc::client c{s.rt.executor(), [&s] { return s.rt.connect(s.acceptor.local_endpoint()); }};
   const failure why = s.rt.run(test::why_it_fails<wait_for>(c, 1, {.timeout = 20ms}));
   CHECK(why.code == errc::timed_out);
   CHECK_THAT(why.to_string(), Catch::Contains("not sent before the deadline") &&

@@ -118,7 +118,8 @@ struct hostile_server : test::rpc_server {
   explicit hostile_server(runtime_options of_runtime = {}) : rpc_server{{}, std::move(of_runtime)} {
     rt.run([](hostile_server& self) -> task<> {
       auto [there, here] = co_await when_all(
-          self.rt.connect(self.door.local_endpoint(), test::never_not_ready()), self.door.accept());
+          self.rt.connect(self.acceptor.local_endpoint(), test::never_not_ready()),
+          self.acceptor.accept());
       self.conn = std::move(here);
       self.calling = rpc::client{std::move(there)};
     }(*this));

@@ -59,9 +59,9 @@ bool enter_own_network() {
 }
 
 /// A runtime with a server and its clients.
-class place {
+class workplace {
  public:
-  explicit place(std::uint64_t seed) : random_{seed} {
+  explicit workplace(std::uint64_t seed) : random_{seed} {
     server_.handle<echo_back>([](view request) -> task<view> { co_return request; });
     server_.handle<fetch>([](rpc::nothing, rpc::server_call& call) -> task<std::uint64_t> {
       const local_mr read = co_await call.fetch_source(source_bytes);
@@ -76,12 +76,12 @@ class place {
       co_return {};
     });
   }
-  ~place() {
+  ~workplace() {
     serving_.request_stop();
     static_cast<void>(rt_.run(as_result(serving_.join())));
   }
-  place(const place&) = delete;
-  place& operator=(const place&) = delete;
+  workplace(const workplace&) = delete;
+  workplace& operator=(const workplace&) = delete;
 
   /// Makes, uses and ends so many connections; `kept` of them end with this place.
   void live(std::uint64_t connections, std::uint64_t kept = 0) {
@@ -113,7 +113,7 @@ class place {
   task<> live_all(std::uint64_t connections, std::uint64_t kept) {
     scope all{rt_.executor()};
     std::uint64_t left = connections;
-    const auto work = [](place& self, std::uint64_t& rest) -> task<> {
+    const auto work = [](workplace& self, std::uint64_t& rest) -> task<> {
       while (rest > 0) {
         --rest;
         co_await self.live_once();
@@ -126,7 +126,7 @@ class place {
 
   task<connection> join() {
     auto [there, here] =
-        co_await when_all(rt_.connect(door_.local_endpoint(), terms()), door_.accept());
+        co_await when_all(rt_.connect(acceptor_.local_endpoint(), terms()), acceptor_.accept());
     serving_.spawn(serve(std::move(here)));
     co_return std::move(there);
   }
@@ -187,7 +187,7 @@ class place {
         break;
       }
       case 1: {  // The client sends nothing, and goes.
-        const auto address = socket_address::loopback(door_.local_endpoint().port);
+        const auto address = socket_address::loopback(acceptor_.local_endpoint().port);
         static_cast<void>(co_await stream_socket::connect(rt_.executor(), address));
         break;
       }
@@ -206,7 +206,7 @@ class place {
   runtime rt_{test::on_test_device()};
   event never_{rt_.executor()};
   std::mt19937_64 random_;
-  listener door_{rt_.listen({}, {}, terms())};
+  listener acceptor_{rt_.listen({}, {}, terms())};
   rpc::server server_;
   scope serving_{rt_.executor()};
   std::vector<rpc::client> kept_;
@@ -228,9 +228,11 @@ void compare(const char* what, std::uint64_t before, std::uint64_t after, std::u
 
 /// One thing that each connection left would be four times the allowance. The work of other
 /// programs is less than the allowance.
-void compare(const snapshot& before, const snapshot& after, std::uint64_t made, bool is_alone) {
+void compare(const snapshot& before, const snapshot& after, std::uint64_t made,
+             bool has_own_network) {
   constexpr std::uint64_t mib = std::uint64_t{1} << 20;
-  compare("sockets", before.machine.sockets, after.machine.sockets, is_alone ? 64 : made / 4);
+  compare("sockets", before.machine.sockets, after.machine.sockets,
+          has_own_network ? 64 : made / 4);
   compare("files of the machine", before.machine.files, after.machine.files, made / 4 + 1024);
   compare("slab bytes", before.machine.slab_bytes, after.machine.slab_bytes,
           made * 2048 + 64 * mib);
@@ -253,13 +255,13 @@ TEST_CASE("connections, calls, leases and runtimes that have ended leave nothing
   const std::uint64_t count = test::soak::count(100'000);
   constexpr std::uint64_t batch = 60;
   constexpr std::uint64_t briefly = 4;  // connections of a batch on a runtime of their own
-  const bool is_alone = enter_own_network();
+  const bool has_own_network = enter_own_network();
   std::uint64_t made = 0, runtimes = 1, calls = 0, leases = 0, odd = 0;
-  place lasting{seed};
+  workplace lasting{seed};
   const auto live_until = [&](std::uint64_t target) {
     while (made < target) {
       lasting.live(batch - briefly);
-      place brief{seed + ++runtimes};
+      workplace brief{seed + ++runtimes};
       brief.live(briefly - 2, 2);
       made += batch;
       calls += brief.calls;
@@ -275,6 +277,6 @@ TEST_CASE("connections, calls, leases and runtimes that have ended leave nothing
   std::cout << made << " connections, " << calls + lasting.calls << " calls, "
             << leases + lasting.leases << " leases, " << runtimes << " runtimes; of the last "
             << made - before << " connections:\n";
-  compare(warm, after, made - before, is_alone);
+  compare(warm, after, made - before, has_own_network);
   CHECK(odd + lasting.odd == 0);
 }

@@ -208,7 +208,7 @@ class caller {
       scope all{rt_.executor()};
       for (unsigned n = 0; n < workers; ++n) all.spawn(work());
       co_await all.join();
-      co_await look_back();
+      co_await compare();
       co_await client_.close();
     } catch (const std::exception& e) {
       note_odd(e.what());
@@ -318,7 +318,7 @@ class caller {
     note_odd(error{why}.what());
   }
   /// Checks the counters once all calls have ended.
-  task<> look_back() {
+  task<> compare() {
     const std::uint64_t borrowed = co_await client_.call<audit>();
     // The server keeps memory of calls that were given up until it hears of that.
     if (borrowed > workers * 2) note_odd("the server keeps what it borrowed");

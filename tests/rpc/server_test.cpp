@@ -193,15 +193,15 @@ TEST_CASE("a call that is given up before it has begun never runs", "[rpc][devic
 
 TEST_CASE("a call's deadline stops its handler", "[rpc][device][P2]") {
   manual_clock clock;
-  struct look : rpc::method<"test.look", rpc::nothing, std::uint64_t> {};
+  struct remaining_time : rpc::method<"test.look", rpc::nothing, std::uint64_t> {};
   rpc_server s{{}, test::by_hand(clock)};
-  s.server.handle<look>([](rpc::nothing, rpc::server_call& call) -> task<std::uint64_t> {
+  s.server.handle<remaining_time>([](rpc::nothing, rpc::server_call& call) -> task<std::uint64_t> {
     co_return std::uint64_t(call.remaining() / 1ms);
   });
   rpc::client c = s.make_client();
   s.rt.run([](rpc_server& answering, rpc::client& calling, manual_clock& time) -> task<> {
     cordma::executor& executor = answering.rt.executor();
-    const std::uint64_t remaining = co_await calling.call<look>({}, {.timeout = 70ms});
+    const std::uint64_t remaining = co_await calling.call<remaining_time>({}, {.timeout = 70ms});
     CHECK(remaining == 70);
     started call{executor, calling.call<wait_for>(1, {.timeout = 50ms})};
     co_await test::until(executor, [&] { return answering.running == 1; });
@@ -323,10 +323,10 @@ TEST_CASE("a server serves all who come to a listener, and counts those that are
     runtime& rt = answering.rt;
     cordma::executor& executor = rt.executor();
     scope serving{executor};
-    serving.spawn(answering.server.serve(answering.door));
+    serving.spawn(answering.server.serve(answering.acceptor));
     std::vector<rpc::client> clients;
     for (std::uint32_t n = 0; n < 4; ++n) {
-      clients.emplace_back(co_await rt.connect(answering.door.local_endpoint()));
+      clients.emplace_back(co_await rt.connect(answering.acceptor.local_endpoint()));
       answering.gate(n).set();
       const std::uint32_t answer = co_await clients.back().call<wait_for>(n);
       CHECK(answer == n);

@@ -97,8 +97,9 @@ TEST_CASE("a call's option comes first, then the runtime's, then the environment
   runtime_options options;
   options.connections.fabric = {.traffic_class = 8, .flow_label = 8};
   runtime rt{test::on_test_device(std::move(options))};
-  listener door = rt.listen({}, {}, {.fabric = {.traffic_class = 0}});
-  auto [client, server] = rt.run(when_all(rt.connect(door.local_endpoint()), door.accept()));
+  listener acceptor = rt.listen({}, {}, {.fabric = {.traffic_class = 0}});
+  auto [client, server] =
+      rt.run(when_all(rt.connect(acceptor.local_endpoint()), acceptor.accept()));
   const verbs::address_vector& agreed = client.agreement().rtr.peer;
   CHECK(agreed.traffic_class == 0);
   CHECK(agreed.flow_label == 8);
@@ -111,8 +112,9 @@ TEST_CASE("a runtime reads the environment once, when it is made", "[runtime][de
   runtime rt{test::on_test_device()};
   const variable level{"CORDMA_SERVICE_LEVEL", "3"};
   const variable wrong{"CORDMA_MTU", "wrong"};
-  listener door = rt.listen();
-  auto [client, server] = rt.run(when_all(rt.connect(door.local_endpoint()), door.accept()));
+  listener acceptor = rt.listen();
+  auto [client, server] =
+      rt.run(when_all(rt.connect(acceptor.local_endpoint()), acceptor.accept()));
   CHECK(client.agreement().rtr.peer.service_level == 0);
 }
 

@@ -56,16 +56,16 @@ TEST_CASE("a group that listens by rdma_cm spreads its connections evenly over t
     if (&rt == &group[index]) ++taken[index];
     return echo(rt, index, std::move(conn));
   };
-  const group_listener& door = group.serve(r.here(), handler, for_strangers());
-  CHECK(door.local_endpoint().to_string().starts_with("rdma_cm:"));
-  CHECK(door.local_endpoint().port != 0);
+  const group_listener& acceptor = group.serve(r.here(), handler, for_strangers());
+  CHECK(acceptor.local_endpoint().to_string().starts_with("rdma_cm:"));
+  CHECK(acceptor.local_endpoint().port != 0);
   std::vector<connection> clients;
   for (unsigned i = 0; i < 2 * threads; ++i) {
-    clients.push_back(r.rt.run(r.rt.connect(door.local_endpoint())));
+    clients.push_back(r.rt.run(r.rt.connect(acceptor.local_endpoint())));
     CHECK(r.rt.run(echoed(r.rt, clients.back(), std::byte(i))) == std::byte(i));
   }
   for (const auto& count : taken) CHECK(count == 2);
-  CHECK(door.counters().connected == 2 * threads);
+  CHECK(acceptor.counters().connected == 2 * threads);
 }
 
 TEST_CASE("a group serves plain clients by rdma_cm on each of its threads",
@@ -94,18 +94,18 @@ TEST_CASE("a group tells a client by rdma_cm why it is refused, and serves the n
   options.on_failure = [&](unsigned, const handler_failure& failed) {
     if (failed.to_string().find("that shard is elsewhere") != std::string::npos) told.count_down();
   };
-  const group_listener& door = group.serve(r.here(), &echo, options);
+  const group_listener& acceptor = group.serve(r.here(), &echo, options);
   connection_changes stranger;
   stranger.private_data = {std::byte{1}};
   for (int n = 0; n < 2; ++n) {
-    const failure why = r.failure_of(r.rt.connect(door.local_endpoint(), stranger));
+    const failure why = r.failure_of(r.rt.connect(acceptor.local_endpoint(), stranger));
     CHECK(why.code == make_error_code(errc::refused));
     CHECK(why.to_string().find("that shard is elsewhere") != std::string::npos);
   }
   told.wait();
-  connection next = r.rt.run(r.rt.connect(door.local_endpoint()));
+  connection next = r.rt.run(r.rt.connect(acceptor.local_endpoint()));
   CHECK(r.rt.run(echoed(r.rt, next, std::byte{7})) == std::byte{7});
-  CHECK(door.counters().rejected == 2);
+  CHECK(acceptor.counters().rejected == 2);
 }
 
 TEST_CASE("a stop of a group ends its connections by rdma_cm, and nobody listens there any more",

@@ -22,16 +22,16 @@ task<> keep_open(runtime&, unsigned, connection conn) {
 TEST_CASE("a flood of silent clients keeps no real client from a group",
           "[runtime][device][floods][N5]") {
   serve_options options;
-  int places = 0;
+  int permits = 0;
   std::string limit;
   SECTION("handshakes_max") {
     options.handshakes_max = 2;
-    places = 4;
+    permits = 4;
     limit = "handshakes_max is 2";
   }
   SECTION("connections_max") {
     options.connections_max = 3;
-    places = 3;
+    permits = 3;
     limit = "connections_max is 3";
   }
   std::array<std::string, 2> told;
@@ -39,16 +39,16 @@ TEST_CASE("a flood of silent clients keeps no real client from a group",
     told[index] += f.to_string();
   };
   runtime_group group{group_of(2)};
-  const group_listener& door = group.serve({}, &keep_open, options);
+  const group_listener& acceptor = group.serve({}, &keep_open, options);
   runtime rt{test::on_test_device()};
   const auto silent =
-      test::silent_clients(rt.executor(), "127.0.0.2", door.local_endpoint().port, places);
-  const connection real = rt.run(rt.connect(door.local_endpoint()));
+      test::silent_clients(rt.executor(), "127.0.0.2", acceptor.local_endpoint().port, permits);
+  const connection real = rt.run(rt.connect(acceptor.local_endpoint()));
   CHECK(real.is_open());
-  CHECK(door.counters().dropped >= 1);
-  CHECK(door.counters().rejected == 0);
+  CHECK(acceptor.counters().dropped >= 1);
+  CHECK(acceptor.counters().rejected == 0);
   group.stop();
   group.wait();
   CHECK_THAT(told[0] + told[1], Catch::Contains("dropped for a newer client: " + limit));
-  CHECK(door.counters().connected == 1);
+  CHECK(acceptor.counters().connected == 1);
 }

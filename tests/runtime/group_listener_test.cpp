@@ -76,18 +76,18 @@ TEST_CASE("connections of one port are spread evenly over the threads", "[runtim
     begun.count_down();
     return hold(rt, index, std::move(conn));
   };
-  const group_listener& door = group.serve({}, handler);
-  CHECK(door.local_endpoint().host == "127.0.0.1");
-  CHECK(door.local_endpoint().port != 0);
+  const group_listener& acceptor = group.serve({}, handler);
+  CHECK(acceptor.local_endpoint().host == "127.0.0.1");
+  CHECK(acceptor.local_endpoint().port != 0);
   runtime rt{test::on_test_device()};
   std::vector<connection> clients;
   for (unsigned i = 0; i < threads * each; ++i) {
-    clients.push_back(rt.run(rt.connect(door.local_endpoint())));
+    clients.push_back(rt.run(rt.connect(acceptor.local_endpoint())));
   }
   begun.wait();
   for (const auto& count : taken) CHECK(count == each);
   CHECK(misplaced == 0);
-  CHECK(door.counters().connected == threads * each);
+  CHECK(acceptor.counters().connected == threads * each);
 }
 
 TEST_CASE("threads take turns, but one that has fewer connections gets the next",
@@ -112,9 +112,9 @@ TEST_CASE("threads take turns, but one that has fewer connections gets the next"
     options.connections_max = 2;
     expected = {1, 6};
   }
-  const group_listener& door = group.serve({}, handler, options);
-  if (options.connections_max == 2) held = rt.run(rt.connect(door.local_endpoint()));
-  for (int i = 0; i < 6; ++i) rt.run(come_and_go(rt, door.local_endpoint()));
+  const group_listener& acceptor = group.serve({}, handler, options);
+  if (options.connections_max == 2) held = rt.run(rt.connect(acceptor.local_endpoint()));
+  for (int i = 0; i < 6; ++i) rt.run(come_and_go(rt, acceptor.local_endpoint()));
   CHECK(taken[0] == expected[0]);
   CHECK(taken[1] == expected[1]);
 }
@@ -127,10 +127,10 @@ TEST_CASE("data goes both ways on every thread", "[runtime][device]") {
     static_cast<void>(co_await conn.send(memory.slice()));
     static_cast<void>(co_await as_result(conn.next_message()));
   };
-  const group_listener& door = group.serve({}, echo);
+  const group_listener& acceptor = group.serve({}, echo);
   runtime rt{test::on_test_device()};
   const auto ask = [&](std::byte word) -> task<std::byte> {
-    connection conn = co_await rt.connect(door.local_endpoint());
+    connection conn = co_await rt.connect(acceptor.local_endpoint());
     local_mr memory = rt.memory().allocate_zeroed(16);
     conn.post_recv(memory.slice(8, 8));
     memory.bytes()[0] = word;
@@ -151,20 +151,20 @@ TEST_CASE("a handler that throws ends its own connection, and is told of", "[run
     co_await take_one(rt, index, std::move(conn));
   };
   const auto note = [&](unsigned index, const handler_failure& f) { told[index] = f.to_string(); };
-  group_listener& door = group.serve({}, handler, {.on_failure = note});
+  group_listener& acceptor = group.serve({}, handler, {.on_failure = note});
   runtime rt{test::on_test_device()};
-  connection failed = rt.run(rt.connect(door.local_endpoint()));
+  connection failed = rt.run(rt.connect(acceptor.local_endpoint()));
   CHECK(rt.run(ending(failed)) == make_error_code(errc::disconnected));
-  connection next = rt.run(rt.connect(door.local_endpoint()));
+  connection next = rt.run(rt.connect(acceptor.local_endpoint()));
   rt.run(send_one(rt, next));
   CHECK(rt.run(ending(next)) == make_error_code(errc::disconnected));
   group.stop();
   group.wait();
   CHECK_THAT(told[0], Catch::StartsWith("127.0.0.1:") && Catch::EndsWith(": no such table"));
   CHECK(told[1].empty());
-  CHECK(door.counters().connected == 2);
-  CHECK(door.counters().handlers_failed == 1);
-  CHECK(door.counters().rejected == 0);
+  CHECK(acceptor.counters().connected == 2);
+  CHECK(acceptor.counters().handlers_failed == 1);
+  CHECK(acceptor.counters().rejected == 0);
 }
 
 TEST_CASE("a client that shakes no hands is told why, and the next is served",
@@ -172,10 +172,10 @@ TEST_CASE("a client that shakes no hands is told why, and the next is served",
   runtime_group group{group_of(2)};
   std::string told;
   const auto note = [&](unsigned, const handler_failure& f) { told = f.to_string(); };
-  group_listener& door = group.serve({}, &take_one, {.connections_max = 1, .on_failure = note});
+  group_listener& acceptor = group.serve({}, &take_one, {.connections_max = 1, .on_failure = note});
   runtime rt{test::on_test_device()};
   const auto speak = [&]() -> task<failure> {
-    const socket_address where = socket_address::loopback(door.local_endpoint().port);
+    const socket_address where = socket_address::loopback(acceptor.local_endpoint().port);
     stream_channel s{co_await stream_socket::connect(rt.executor(), where)};
     const std::string_view words = "GET / HTTP/1.1\r\n\r\n";
     co_await write_all(s, std::as_bytes(std::span{words}));
@@ -183,12 +183,12 @@ TEST_CASE("a client that shakes no hands is told why, and the next is served",
     co_return heard.has_failure() ? heard.failure() : failure{};
   };
   CHECK(rt.run(speak()).code == make_error_code(errc::bad_handshake));
-  rt.run(come_and_go(rt, door.local_endpoint()));
+  rt.run(come_and_go(rt, acceptor.local_endpoint()));
   group.stop();
   group.wait();
   CHECK_THAT(told, Catch::Contains("not a cordma handshake"));
-  CHECK(door.counters().rejected == 1);
-  CHECK(door.counters().connected == 1);
+  CHECK(acceptor.counters().rejected == 1);
+  CHECK(acceptor.counters().connected == 1);
 }
 
 TEST_CASE("clients above connections_max wait until others have ended", "[runtime][device][N5]") {
@@ -204,20 +204,20 @@ TEST_CASE("clients above connections_max wait until others have ended", "[runtim
     co_await take_one(rt, index, std::move(conn));
     --now;
   };
-  group_listener& door = group.serve({}, handler, {.connections_max = most});
+  group_listener& acceptor = group.serve({}, handler, {.connections_max = most});
   runtime rt{test::on_test_device()};
-  rt.run(many_come_and_go(rt, door.local_endpoint(), clients));
+  rt.run(many_come_and_go(rt, acceptor.local_endpoint(), clients));
   CHECK(peak >= 1);
   CHECK(peak <= most);
-  CHECK(door.counters().connected == clients);
+  CHECK(acceptor.counters().connected == clients);
 }
 
 TEST_CASE("a client above connections_max is in the backlog, and gets its own timeout there",
           "[runtime][device][N5]") {
   runtime_group group{group_of(2)};
-  group_listener& door = group.serve({}, &hold, {.connections_max = 1});
+  group_listener& acceptor = group.serve({}, &hold, {.connections_max = 1});
   runtime rt{test::on_test_device()};
-  const endpoint where = door.local_endpoint();
+  const endpoint where = acceptor.local_endpoint();
   connection first = rt.run(rt.connect(where));
   connection_options impatient;
   impatient.connect_timeout = 20ms;
@@ -238,19 +238,19 @@ TEST_CASE("a stop ends handlers, and closes the port", "[runtime][device]") {
     const auto outcome = co_await as_result(conn.next_message());
     stopped += outcome.is_cancelled() ? 1 : 0;
   };
-  group_listener& door = group.serve({}, handler);
+  group_listener& acceptor = group.serve({}, handler);
   runtime rt{test::on_test_device()};
   std::vector<connection> clients;
-  for (int i = 0; i < 4; ++i) clients.push_back(rt.run(rt.connect(door.local_endpoint())));
+  for (int i = 0; i < 4; ++i) clients.push_back(rt.run(rt.connect(acceptor.local_endpoint())));
   begun.wait();
   group.stop();
   group.wait();
   CHECK(stopped == 4);
-  CHECK(door.counters().handlers_failed == 0);
+  CHECK(acceptor.counters().handlers_failed == 0);
   for (connection& c : clients) {
     CHECK(rt.run(ending(c)) == make_error_code(errc::disconnected));
   }
-  const auto outcome = rt.run(as_result(rt.connect(door.local_endpoint())));
+  const auto outcome = rt.run(as_result(rt.connect(acceptor.local_endpoint())));
   REQUIRE(outcome.has_failure());
   CHECK(outcome.failure().code == std::errc::connection_refused);
 }
@@ -263,11 +263,11 @@ TEST_CASE("dropping a group with connections open, and half open, leaves nothing
     std::vector<stream_socket> halfway;
     {
       runtime_group group{group_of(2)};
-      const group_listener& door = group.serve({}, &hold);
-      const socket_address where = socket_address::loopback(door.local_endpoint().port);
+      const group_listener& acceptor = group.serve({}, &hold);
+      const socket_address where = socket_address::loopback(acceptor.local_endpoint().port);
       for (int i = 0; i < 4; ++i) {
         halfway.push_back(rt.run(stream_socket::connect(rt.executor(), where)));
-        clients.push_back(rt.run(rt.connect(door.local_endpoint())));
+        clients.push_back(rt.run(rt.connect(acceptor.local_endpoint())));
       }
     }
     for (connection& c : clients) {
@@ -340,11 +340,11 @@ TEST_CASE("connections on each thread take their receives from a pool of that th
     begun.count_down();
     static_cast<void>(co_await as_result(conn.qp().failed_event().wait()));
   };
-  const group_listener& door = group.serve({}, handler, options);
+  const group_listener& acceptor = group.serve({}, handler, options);
   runtime rt{test::on_test_device()};
   std::vector<connection> clients;
   for (unsigned i = 0; i < 2 * threads; ++i)
-    clients.push_back(rt.run(rt.connect(door.local_endpoint())));
+    clients.push_back(rt.run(rt.connect(acceptor.local_endpoint())));
   begun.wait();
   CHECK(elsewhere == 0);
 
@@ -365,10 +365,10 @@ TEST_CASE("what a thread's options leave unset is its runtime's", "[runtime][dev
   runtime_group group{{.each = marked, .threads = 1}};
   serve_options options;
   options.connections_of = [](runtime&, unsigned) { return connection_options{}; };
-  const group_listener& door = group.serve({}, &hold, options);
+  const group_listener& acceptor = group.serve({}, &hold, options);
   runtime rt{test::on_test_device()};
   {
-    const connection client = rt.run(rt.connect(door.local_endpoint()));
+    const connection client = rt.run(rt.connect(acceptor.local_endpoint()));
     CHECK(client.agreement().rtr.peer.traffic_class == 104);
   }
   group.stop();

@@ -87,11 +87,11 @@ TEST_CASE("a thread that is pinned sees its CPU alone", "[runtime][device]") {
   runtime_group group{options};
   REQUIRE(group.size() == cpus.size());
   std::vector<std::vector<unsigned>> seen(cpus.size());
-  const auto look = [&](runtime&, unsigned index) -> task<> {
+  const auto inspect = [&](runtime&, unsigned index) -> task<> {
     seen[index] = allowed_cpus();
     co_return;
   };
-  group.run(look);
+  group.run(inspect);
   for (std::size_t i = 0; i < cpus.size(); ++i) CHECK(seen[i] == std::vector<unsigned>{cpus[i]});
 }
 
@@ -229,7 +229,7 @@ TEST_CASE("connections between threads of a group work, and a stop ends their wa
           "[runtime][device]") {
   runtime_group group{group_of(2)};
   endpoint where;
-  std::latch has_door{1};
+  std::latch has_acceptor{1};
   std::array<std::size_t, 2> moved{};
   std::atomic<int> ends_that_moved{0};
   const auto body = [&](runtime& rt, unsigned index) -> task<> {
@@ -237,10 +237,10 @@ TEST_CASE("connections between threads of a group work, and a stop ends their wa
     if (index == 0) {
       listener mine = rt.listen();
       where = mine.local_endpoint();
-      has_door.count_down();
+      has_acceptor.count_down();
       conn = co_await mine.accept();
     } else {
-      has_door.wait();
+      has_acceptor.wait();
       conn = co_await rt.connect(where);
     }
     local_mr memory = rt.memory().allocate_zeroed(16);

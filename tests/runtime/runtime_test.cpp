@@ -53,8 +53,8 @@ task<> await_options_in_braces() {
 }
 
 /// Connects to a server that is named as users name it.
-task<> connect_by_text(runtime& rt, listener& door) {
-  const std::uint16_t port = door.local_endpoint().port;
+task<> connect_by_text(runtime& rt, listener& acceptor) {
+  const std::uint16_t port = acceptor.local_endpoint().port;
   connection one = co_await rt.connect({"127.0.0.1", port});
   connection other = co_await rt.connect("127.0.0.1", port);
   connection last = co_await rt.connect("127.0.0.1:" + std::to_string(port));
@@ -72,8 +72,8 @@ TEST_CASE("options that name a device own nothing, and so are safe in braces in 
 
 TEST_CASE("a server is named by host and port, together or apart", "[runtime][device]") {
   runtime rt{test::on_test_device()};
-  listener door = rt.listen();
-  rt.run(connect_by_text(rt, door));
+  listener acceptor = rt.listen();
+  rt.run(connect_by_text(rt, acceptor));
   CHECK_THROWS_WITH(rt.connect("127.0.0.1", 65536), Catch::Contains("127.0.0.1:65536"));
 }
 
@@ -250,7 +250,7 @@ struct pooled_connections {
   explicit pooled_connections(const shared_receives_options& options, runtime_options of_rt = {})
       : rt{test::on_test_device(std::move(of_rt))},
         pool{rt.share_receives(options)},
-        door{rt.listen({}, {}, with_pool())} {}
+        acceptor{rt.listen({}, {}, with_pool())} {}
   static connection_options never_not_ready() {
     connection_options o;
     o.rnr_retry = 0;
@@ -262,8 +262,8 @@ struct pooled_connections {
     return o;
   }
   task<> add() {
-    auto [c, s] =
-        co_await when_all(rt.connect(door.local_endpoint(), never_not_ready()), door.accept());
+    auto [c, s] = co_await when_all(rt.connect(acceptor.local_endpoint(), never_not_ready()),
+                                    acceptor.accept());
     keepers.push_back(std::make_unique<keeper>());
     s.qp().hand_messages_to(*keepers.back());
     clients.push_back(std::move(c));
@@ -281,7 +281,7 @@ struct pooled_connections {
   std::vector<std::unique_ptr<keeper>> keepers;  // Told when the runtime ends what was dropped.
   runtime rt;
   shared_receives& pool;
-  listener door;
+  listener acceptor;
   std::vector<connection> clients;
   std::vector<connection> servers;
 };
@@ -318,9 +318,9 @@ TEST_CASE("a connection that finds no shared buffers left is refused, and the pe
   pooled_connections p{{.buffers = 20, .buffer_bytes = 64, .share_min = 8}};
   p.rt.run(p.add());
   p.rt.run(p.add());
-  CHECK_THROWS_WITH(p.rt.run(p.rt.connect(p.door.local_endpoint())),
+  CHECK_THROWS_WITH(p.rt.run(p.rt.connect(p.acceptor.local_endpoint())),
                     Catch::Contains("16 of 20 shared buffers"));
-  CHECK_THROWS_WITH(p.rt.run(p.rt.connect(p.door.local_endpoint(), p.with_pool())),
+  CHECK_THROWS_WITH(p.rt.run(p.rt.connect(p.acceptor.local_endpoint(), p.with_pool())),
                     Catch::Contains("16 of 20 shared buffers"));
   CHECK(held_by(p.pool) == held{.receive_credits = 16});
   p.servers.pop_back();
@@ -334,7 +334,7 @@ TEST_CASE("a connection with a protection domain of its own has no shared receiv
   connection_options o = p.with_pool();
   o.agent.lending.isolation_max = isolation::shared_key;
   o.agent.lending.isolation_min = isolation::shared_key;
-  const auto outcome = p.rt.run(as_result(p.rt.connect(p.door.local_endpoint(), o)));
+  const auto outcome = p.rt.run(as_result(p.rt.connect(p.acceptor.local_endpoint(), o)));
   REQUIRE(outcome.has_failure());
   CHECK(outcome.failure().code == errc::wrong_protection_domain);
 }
@@ -356,9 +356,9 @@ TEST_CASE("what a connect or a listen says of its options leaves the runtime's o
   options.connections.rd_atomic_max = 1;
   options.connections.agent.enabled = false;
   runtime rt{test::on_test_device(std::move(options))};
-  listener door = rt.listen({}, {}, {.close_timeout = 1s});
-  const endpoint where = door.local_endpoint();
-  auto [c, s] = rt.run(when_all(rt.connect(where, {.connect_timeout = 4s}), door.accept()));
+  listener acceptor = rt.listen({}, {}, {.close_timeout = 1s});
+  const endpoint where = acceptor.local_endpoint();
+  auto [c, s] = rt.run(when_all(rt.connect(where, {.connect_timeout = 4s}), acceptor.accept()));
   CHECK_FALSE(c.has_agent());
   CHECK_FALSE(s.has_agent());
   CHECK(c.agreement().rts.rd_atomic_max == 1);

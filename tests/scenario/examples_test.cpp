@@ -239,7 +239,7 @@ TEST_CASE("the demo's two processes move data and print what happened", "[scenar
 
 TEST_CASE("the demo's two processes connect in each way", "[scenario][device]") {
   struct shown {
-    const char* way;
+    const char* method;
     const char* words;
   };
   for (const shown& each :
@@ -248,8 +248,8 @@ TEST_CASE("the demo's two processes connect in each way", "[scenario][device]") 
         shown{"psk", "has proved to be 'demo'"},
         shown{"certificate", "has proved to be 'client.demo'"}}) {
     const outcome ran = run(CORDMA_SOURCE_FOLDER "/examples/demo " CORDMA_BUILD_FOLDER " " +
-                            device() + " " + each.way);
-    INFO(each.way << ": " << ran.output);
+                            device() + " " + each.method);
+    INFO(each.method << ": " << ran.output);
     CHECK(ran.exit_status == 0);
     CHECK_THAT(ran.output, Catch::Contains(each.words));
     CHECK_THAT(ran.output, Catch::Contains("the first connection goes on: the counter is 42"));

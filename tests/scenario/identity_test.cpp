@@ -21,7 +21,7 @@ namespace {
 
 using text = std::span<const std::byte>;
 /// Answers with the name of who asks.
-struct who_am_i : rpc::method<"test.who_am_i", text, text> {};
+struct whoami : rpc::method<"test.whoami", text, text> {};
 
 std::string string_of(text bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -30,7 +30,7 @@ std::string string_of(text bytes) {
 /// A server of calls that knows two keys, and lends each key's owner so many bytes.
 struct key_server {
   key_server() {
-    server.handle<who_am_i>([this](text, rpc::server_call& call) -> task<text> {
+    server.handle<whoami>([this](text, rpc::server_call& call) -> task<text> {
       const std::string& name = call.connection().peer_identity().name;
       kinds_seen[name] = call.connection().peer_identity().kind;
       co_return std::as_bytes(std::span{name});
@@ -39,8 +39,8 @@ struct key_server {
 
   /// Gives the client's connection, of which the server's other end is served.
   task<connection> join(scope& work, const credentials& key) {
-    auto [client, here] =
-        co_await when_all(rt.connect(door.local_endpoint(), {.credentials = &key}), door.accept());
+    auto [client, here] = co_await when_all(
+        rt.connect(acceptor.local_endpoint(), {.credentials = &key}), acceptor.accept());
     work.spawn(server.serve(std::move(here)));
     co_return std::move(client);
   }
@@ -53,13 +53,13 @@ struct key_server {
   std::map<std::string, authentication> kinds_seen;
   runtime rt{test::on_test_device()};
   rpc::server server;
-  listener door = rt.listen({},
-                            {.admit =
-                                 [this](connection_request& request) {
-                                   request.lending.bytes_max =
-                                       bytes_of.at(request.peer_identity.name);
-                                 }},
-                            {.credentials = &both});
+  listener acceptor = rt.listen({},
+                                {.admit =
+                                     [this](connection_request& request) {
+                                       request.lending.bytes_max =
+                                           bytes_of.at(request.peer_identity.name);
+                                     }},
+                                {.credentials = &both});
 };
 
 }  // namespace
@@ -78,7 +78,7 @@ TEST_CASE("each client is lent as much as its name may have, and calls see who m
     const auto refused = co_await as_result(conn.request_remote_mr(allowed + 1));
     CHECK(test::code_of(refused) == make_error_code(errc::limit_exceeded));
     rpc::client caller{std::move(conn)};
-    const auto answer = co_await caller.call<who_am_i>(text{});
+    const auto answer = co_await caller.call<whoami>(text{});
     answers[name] = string_of(*answer);
     co_await caller.close();
   };

@@ -16,7 +16,7 @@ using namespace cordma;
 
 namespace {
 
-enum class way : unsigned char { tcp, unix_socket, stream };
+enum class method : unsigned char { tcp, unix_socket, stream };
 
 connection_options with(const credentials* used) {
   connection_options options = test::deaf();
@@ -40,7 +40,7 @@ void check_that_death_is_noticed(runtime& rt, connection& conn, test::peer_proce
 
 TEST_CASE("a peer's process that is killed has not closed its connection, whatever its proof",
           "[scenario][device][C8]") {
-  const way by = GENERATE(way::tcp, way::unix_socket, way::stream);
+  const method by = GENERATE(method::tcp, method::unix_socket, method::stream);
   const authentication proof =
       GENERATE(authentication::none, authentication::psk, authentication::certificate);
   CAPTURE(int(by), int(proof));
@@ -52,13 +52,13 @@ TEST_CASE("a peer's process that is killed has not closed its connection, whatev
   const std::string path = "unix:" + (folder.path / "socket").string();
   test::peer_process peer{
       [&](runtime& rt, std::uint16_t port, const test::peer_process::port_teller&) -> task<> {
-        const connection_options options = with(proofs.of_client(proof, by == way::tcp));
+        const connection_options options = with(proofs.of_client(proof, by == method::tcp));
         stream[1].reset();
         connection conn;
-        if (by == way::stream) {
+        if (by == method::stream) {
           conn = co_await rt.connect(std::move(stream[0]), options);
         } else {
-          const endpoint where = by == way::tcp ? endpoint{"127.0.0.1", port} : endpoint{path};
+          const endpoint where = by == method::tcp ? endpoint{"127.0.0.1", port} : endpoint{path};
           conn = co_await rt.connect(where, options);
         }
         static_cast<void>(co_await conn.next_message());
@@ -66,13 +66,13 @@ TEST_CASE("a peer's process that is killed has not closed its connection, whatev
   stream[0].reset();
   runtime rt{test::on_test_device()};
   const connection_options options = with(proofs.of_server(proof));
-  if (by == way::stream) {
+  if (by == method::stream) {
     peer.start(0);
     connection conn = rt.run(rt.accept(std::move(stream[1]), {}, options));
     return check_that_death_is_noticed(rt, conn, peer);
   }
-  listener door = rt.listen(by == way::tcp ? endpoint{} : endpoint{path}, {}, options);
-  peer.start(door.local_endpoint().port);
-  connection conn = rt.run(door.accept());
+  listener acceptor = rt.listen(by == method::tcp ? endpoint{} : endpoint{path}, {}, options);
+  peer.start(acceptor.local_endpoint().port);
+  connection conn = rt.run(acceptor.accept());
   check_that_death_is_noticed(rt, conn, peer);
 }

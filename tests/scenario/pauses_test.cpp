@@ -30,9 +30,9 @@ TEST_CASE("messages that come while a program does something else are there when
     sent.count_down();
     static_cast<void>(co_await as_result(conn.next_message()));
   };
-  const group_listener& door = group.serve({}, peer);
+  const group_listener& acceptor = group.serve({}, peer);
   runtime rt{test::on_test_device()};
-  connection conn = rt.run(rt.connect(door.local_endpoint()));
+  connection conn = rt.run(rt.connect(acceptor.local_endpoint()));
   local_mr memory = rt.memory().allocate_zeroed(8 * count);
   for (std::size_t i = 0; i < count; ++i) conn.post_recv(memory.slice(8 * i, 8));
   posted.count_down();
@@ -62,9 +62,9 @@ TEST_CASE("what was posted goes on, and a peer is served, while a program does s
   };
   serve_options options;
   options.connections = lends;
-  const group_listener& door = group.serve({}, peer, options);
+  const group_listener& acceptor = group.serve({}, peer, options);
   runtime rt{test::on_test_device()};
-  connection conn = rt.run(rt.connect(door.local_endpoint(), lends));
+  connection conn = rt.run(rt.connect(acceptor.local_endpoint(), lends));
   local_mr lent = conn.memory().allocate_zeroed(8);
   lent.slice().as<std::uint64_t>()[0] = 42;
   const remote_mr borrowed = rt.run(conn.request_remote_mr(8));
@@ -91,9 +91,9 @@ TEST_CASE("a stream's sender waits for a program that does something else, and l
     }
     static_cast<void>(co_await as_result(stream.receive()));
   };
-  const group_listener& door = group.serve({}, peer);
+  const group_listener& acceptor = group.serve({}, peer);
   runtime rt{test::on_test_device()};
-  message_stream stream{rt.run(rt.connect(door.local_endpoint())), {.depth = 8}};
+  message_stream stream{rt.run(rt.connect(acceptor.local_endpoint())), {.depth = 8}};
   begun.wait();
   for (std::uint32_t i = 0; i < count; ++i) CHECK(rt.run(stream.receive()).immediate() == i);
 }

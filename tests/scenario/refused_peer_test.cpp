@@ -56,17 +56,17 @@ struct wrong_client {
 };
 
 /// Lets a wrong client knock, checks what the listener finds, and gives what the client hears.
-std::string refusal_of(runtime& rt, listener& door, authentication mode,
+std::string refusal_of(runtime& rt, listener& acceptor, authentication mode,
                        const wrong_client& wrong) {
   INFO(wrong.says);
-  const std::uint64_t before = door.counters().rejected;
+  const std::uint64_t before = acceptor.counters().rejected;
   test::raw_peer peer{tls_role::client};
   wrong.make(peer);
-  const socket_address where = socket_address::loopback(door.local_endpoint().port);
+  const socket_address where = socket_address::loopback(acceptor.local_endpoint().port);
   std::string heard;
   std::thread client{[&] { heard = heard_in_the_clear(where, mode, peer.context()); }};
-  rt.run(test::until(rt.executor(), [&] { return door.counters().rejected != before; }));
-  CHECK_THAT(door.last_rejection()->to_string(), Contains(wrong.says));
+  rt.run(test::until(rt.executor(), [&] { return acceptor.counters().rejected != before; }));
+  CHECK_THAT(acceptor.last_rejection()->to_string(), Contains(wrong.says));
   client.join();
   CHECK(heard.size() == handshake::frame_bytes);
   return heard;
@@ -97,18 +97,18 @@ TEST_CASE("a client that does not fit hears the same bytes, whatever is wrong wi
   };
   std::string first;
   {
-    listener door = rt.listen({}, {}, {.credentials = &good});
+    listener acceptor = rt.listen({}, {}, {.credentials = &good});
     for (const wrong_client& each : wrong) {
-      const std::string heard = refusal_of(rt, door, authentication::certificate, each);
+      const std::string heard = refusal_of(rt, acceptor, authentication::certificate, each);
       if (first.empty()) first = heard;
       CHECK(heard == first);
     }
-    auto [client, server] =
-        rt.run(when_all(rt.connect(door.local_endpoint(), {.credentials = &good}), door.accept()));
+    auto [client, server] = rt.run(
+        when_all(rt.connect(acceptor.local_endpoint(), {.credentials = &good}), acceptor.accept()));
     CHECK(client.is_open());
   }
-  listener door = rt.listen({}, {}, {.credentials = &key});
-  CHECK(refusal_of(rt, door, authentication::psk, {"offers no key", [](test::raw_peer&) {}}) ==
+  listener acceptor = rt.listen({}, {}, {.credentials = &key});
+  CHECK(refusal_of(rt, acceptor, authentication::psk, {"offers no key", [](test::raw_peer&) {}}) ==
         first);
   CHECK(first.find("your key or certificate does not fit") == 16);
 }
@@ -127,13 +127,13 @@ TEST_CASE("whichever side refuses a certificate says why to itself, and the same
        {std::pair{&expired, "expired on"}, std::pair{&foreign, "no authority in"}}) {
     for (const bool is_client : {true, false}) {
       INFO(says << (is_client ? ", the client's" : ", the listener's"));
-      listener door = rt.listen({}, {}, {.credentials = is_client ? &good : bad});
-      const auto outcome = rt.run(
-          as_result(rt.connect(door.local_endpoint(), {.credentials = is_client ? bad : &good})));
-      rt.run(test::until(rt.executor(), [&] { return door.counters().rejected == 1; }));
+      listener acceptor = rt.listen({}, {}, {.credentials = is_client ? &good : bad});
+      const auto outcome = rt.run(as_result(
+          rt.connect(acceptor.local_endpoint(), {.credentials = is_client ? bad : &good})));
+      rt.run(test::until(rt.executor(), [&] { return acceptor.counters().rejected == 1; }));
       REQUIRE(outcome.has_failure());
       const failure& at_client = outcome.failure();
-      const failure& at_listener = *door.last_rejection();
+      const failure& at_listener = *acceptor.last_rejection();
       CHECK(at_client.code == make_error_code(errc::not_authenticated));
       CHECK(at_listener.code == make_error_code(errc::not_authenticated));
       const failure& judge = is_client ? at_listener : at_client;

@@ -27,23 +27,24 @@ using namespace std::chrono_literals;
 
 namespace {
 
-enum class way : unsigned char { tcp, unix_socket, stream, rdma_cm, information };
+enum class method : unsigned char { tcp, unix_socket, stream, rdma_cm, information };
 
 struct cell {
-  way by;
+  method by;
   authentication proof;
 
   friend std::ostream& operator<<(std::ostream& to, const cell& c) {
-    constexpr const char* ways[] = {"TCP", "a Unix socket", "a stream", "rdma_cm", "information"};
+    constexpr const char* methods[] = {"TCP", "a Unix socket", "a stream", "rdma_cm",
+                                       "information"};
     constexpr const char* proofs[] = {"no proof", "a key", "a certificate"};
-    return to << ways[unsigned(c.by)] << " with " << proofs[unsigned(c.proof)];
+    return to << methods[unsigned(c.by)] << " with " << proofs[unsigned(c.proof)];
   }
 };
 
 /// All cells of the table whose connections have agents.
 std::vector<cell> table() {
-  std::vector<cell> all{{way::information, authentication::none}};
-  for (const way by : {way::tcp, way::unix_socket, way::stream, way::rdma_cm}) {
+  std::vector<cell> all{{method::information, authentication::none}};
+  for (const method by : {method::tcp, method::unix_socket, method::stream, method::rdma_cm}) {
     for (const authentication proof :
          {authentication::none, authentication::psk, authentication::certificate})
       all.push_back({by, proof});
@@ -57,28 +58,29 @@ struct ends {
 };
 
 /// Connects by each way.
-struct ways {
+struct connector {
   test::cm_runtime r;
   runtime& rt = r.rt;
   test::temporary_folder folder;
   test::proofs proofs{r.here().host};
   unsigned made = 0;
 
-  [[nodiscard]] endpoint door_of(way by) {
-    if (by == way::rdma_cm) return r.here();
-    if (by == way::tcp) return {};
+  [[nodiscard]] endpoint endpoint_of(method by) {
+    if (by == method::rdma_cm) return r.here();
+    if (by == method::tcp) return {};
     return {"unix:" + (folder.path / std::to_string(++made)).string()};
   }
   ends connect(cell c, connection_options options = {}) {
-    const bool has_host = c.by == way::tcp || c.by == way::rdma_cm;
+    const bool has_host = c.by == method::tcp || c.by == method::rdma_cm;
     connection_options of_server = options;
     of_server.insecure = true;
     options.credentials = proofs.of_client(c.proof, has_host);
     of_server.credentials = proofs.of_server(c.proof);
-    if (c.by == way::information) return by_information(options);
-    if (c.by == way::stream) return over_a_stream(options, of_server);
-    listener door = rt.listen(door_of(c.by), {}, of_server);
-    auto [a, b] = rt.run(when_all(rt.connect(door.local_endpoint(), options), door.accept()));
+    if (c.by == method::information) return by_information(options);
+    if (c.by == method::stream) return over_a_stream(options, of_server);
+    listener acceptor = rt.listen(endpoint_of(c.by), {}, of_server);
+    auto [a, b] =
+        rt.run(when_all(rt.connect(acceptor.local_endpoint(), options), acceptor.accept()));
     return {std::move(a), std::move(b)};
   }
 
@@ -98,17 +100,17 @@ struct ways {
   }
 };
 
-void check_identities(ways& w, cell c, const ends& made) {
+void check_identities(connector& w, cell c, const ends& made) {
   const identity& of_server = made.client.peer_identity();
   const identity& of_client = made.server.peer_identity();
-  const bool has_user = c.by == way::unix_socket && c.proof == authentication::none;
+  const bool has_user = c.by == method::unix_socket && c.proof == authentication::none;
   const authentication kind = has_user ? authentication::unix_credentials : c.proof;
   CHECK(of_server.kind == kind);
   CHECK(of_client.kind == kind);
-  const bool has_host = c.by == way::tcp || c.by == way::rdma_cm;
-  const std::string asked = c.by == way::tcp ? "127.0.0.1"
-                            : has_host       ? w.r.here().host
-                                             : "server.example";
+  const bool has_host = c.by == method::tcp || c.by == method::rdma_cm;
+  const std::string asked = c.by == method::tcp ? "127.0.0.1"
+                            : has_host          ? w.r.here().host
+                                                : "server.example";
   const std::string none = has_user ? "uid " + std::to_string(::geteuid()) : "";
   const std::string names_of_server[] = {none, "db-1", asked};
   const std::string names_of_client[] = {none, "db-1", "client.example"};
@@ -189,7 +191,7 @@ connection_options beating() {
 
 TEST_CASE("each way in gives, with each proof, messages, loans, streams and calls",
           "[scenario][device][rdma_cm]") {
-  ways w;
+  connector w;
   for (const cell& c : table()) {
     CAPTURE(c);
     ends made = w.connect(c);
@@ -206,9 +208,9 @@ TEST_CASE("each way in gives, with each proof, messages, loans, streams and call
 
 TEST_CASE("the socket or rdma_cm tells of a peer that is dropped, whatever its proof",
           "[scenario][device][rdma_cm]") {
-  ways w;
+  connector w;
   for (const cell& c : table()) {
-    if (c.by == way::information) continue;
+    if (c.by == method::information) continue;
     CAPTURE(c);
     ends made = w.connect(c, patient());
     made.client = {};
@@ -218,7 +220,7 @@ TEST_CASE("the socket or rdma_cm tells of a peer that is dropped, whatever its p
 
 TEST_CASE("the heartbeat finds a peer whose host is gone, on each way and with each proof",
           "[scenario][device][rdma_cm]") {
-  ways w;
+  connector w;
   for (const cell& c : table()) {
     CAPTURE(c);
     ends made = w.connect(c, beating());
@@ -232,8 +234,8 @@ TEST_CASE("by rdma_cm with a key or a certificate, only a goodbye within TLS is 
           "[scenario][device][rdma_cm][C2]") {
   constexpr std::array goodbye{std::byte{'.'}};
   const auto proof = GENERATE(authentication::psk, authentication::certificate);
-  ways w;
-  ends made = w.connect({way::rdma_cm, proof}, patient());
+  connector w;
+  ends made = w.connect({method::rdma_cm, proof}, patient());
   byte_channel& in_the_clear = *made.client.agent()->bytes;
   SECTION("a goodbye in the clear") { CHECK(in_the_clear.try_write(goodbye) == 1); }
   SECTION("a goodbye in the clear, and DISCONNECTED") {
@@ -247,8 +249,8 @@ TEST_CASE("by rdma_cm with a key or a certificate, only a goodbye within TLS is 
 TEST_CASE("by rdma_cm without a proof, a goodbye in the clear is a close",
           "[scenario][device][rdma_cm][C2]") {
   constexpr std::array goodbye{std::byte{'.'}};
-  ways w;
-  ends made = w.connect({way::rdma_cm, authentication::none}, patient());
+  connector w;
+  ends made = w.connect({method::rdma_cm, authentication::none}, patient());
   CHECK(made.client.agent()->bytes->try_write(goodbye) == 1);
   made.client = {};
   static_cast<void>(w.rt.run(as_result(made.server.next_message())));
@@ -258,13 +260,14 @@ TEST_CASE("by rdma_cm without a proof, a goodbye in the clear is a close",
 TEST_CASE(
     "a plain peer that is gone is noticed by rdma_cm, or by the heartbeat if it grants writes",
     "[scenario][device][rdma_cm]") {
-  ways w;
+  connector w;
   const auto by_rdma_cm = [&] {
     connection_options options = patient();
     options.plain = true;
     options.insecure = true;
-    listener door = w.rt.listen(w.r.here(), {}, options);
-    auto [a, b] = w.rt.run(when_all(w.rt.connect(door.local_endpoint(), options), door.accept()));
+    listener acceptor = w.rt.listen(w.r.here(), {}, options);
+    auto [a, b] =
+        w.rt.run(when_all(w.rt.connect(acceptor.local_endpoint(), options), acceptor.accept()));
     return ends{std::move(a), std::move(b)};
   };
   const auto by_information = [&](bool allows_writes) {
@@ -309,9 +312,9 @@ TEST_CASE(
 
 TEST_CASE("a group takes keys and certificates, by sockets and by rdma_cm",
           "[scenario][device][rdma_cm]") {
-  ways w;
+  connector w;
   for (const cell& c : table()) {
-    if (c.by == way::information || c.by == way::stream || c.proof == authentication::none)
+    if (c.by == method::information || c.by == method::stream || c.proof == authentication::none)
       continue;
     CAPTURE(c);
     // Each handler ends at the goodbye of its client, and says first whom it serves.
@@ -333,17 +336,17 @@ TEST_CASE("a group takes keys and certificates, by sockets and by rdma_cm",
       static_cast<void>(co_await as_result(conn.next_message()));
     };
     runtime_group group{test::group_of(2)};
-    const group_listener& door = group.serve(w.door_of(c.by), handler, options);
-    const bool has_host = c.by != way::unix_socket;
+    const group_listener& acceptor = group.serve(w.endpoint_of(c.by), handler, options);
+    const bool has_host = c.by != method::unix_socket;
     for (int n = 0; n < 2; ++n) {
       connection client = w.rt.run(w.rt.connect(
-          door.local_endpoint(), {.credentials = w.proofs.of_client(c.proof, has_host)}));
+          acceptor.local_endpoint(), {.credentials = w.proofs.of_client(c.proof, has_host)}));
       CHECK(client.peer_identity().kind == c.proof);
       local_mr memory = w.rt.memory().allocate_zeroed(8);
       CHECK(w.rt.run(client.recv(memory.slice())).size_bytes == 8);
       w.rt.run(client.close());
     }
-    const failure stranger = w.r.failure_of(w.rt.connect(door.local_endpoint()));
+    const failure stranger = w.r.failure_of(w.rt.connect(acceptor.local_endpoint()));
     CHECK(stranger.code == make_error_code(errc::incompatible_peer));
     group.stop();
     group.wait();
@@ -361,7 +364,7 @@ TEST_CASE("the agents' queue pair grants a peer no access, by no way",
     REQUIRE(::ibv_query_qp(pair.verbs().native_handle(), &now, IBV_QP_ACCESS_FLAGS, &made) == 0);
     return now.qp_access_flags;
   };
-  ways w;
+  connector w;
   for (const cell& c : table()) {
     CAPTURE(c);
     ends made = w.connect(c);
@@ -374,7 +377,7 @@ TEST_CASE("the agents' queue pair grants a peer no access, by no way",
 
 TEST_CASE("a listener that strangers reach says that it is insecure, whatever it listens by",
           "[scenario][device][rdma_cm]") {
-  ways w;
+  connector w;
   const bool is_plain = GENERATE(false, true);
   const auto where = GENERATE("0.0.0.0:0", "[::]:0", "rdma_cm:0.0.0.0:0");
   if (is_plain && std::string_view{where}.front() != 'r') return;
@@ -393,7 +396,7 @@ TEST_CASE("a listener that strangers reach says that it is insecure, whatever it
 }
 
 TEST_CASE("an acceptor refuses a plain client with a reason", "[scenario][device][rdma_cm][N2]") {
-  ways w;
+  connector w;
   std::array<std::byte, 64> said{};
   const auto admit = [&](connection_request& request) {
     said = request.private_data;
@@ -404,16 +407,16 @@ TEST_CASE("an acceptor refuses a plain client with a reason", "[scenario][device
   connection_options options;
   options.plain = true;
   options.insecure = true;
-  listener door = w.rt.listen(w.r.here(), {.admit = admit}, options);
+  listener acceptor = w.rt.listen(w.r.here(), {.admit = admit}, options);
   options.private_data[0] = std::byte{1};
   options.private_data[55] = std::byte{2};
-  const failure why = w.r.failure_of(w.rt.connect(door.local_endpoint(), options));
+  const failure why = w.r.failure_of(w.rt.connect(acceptor.local_endpoint(), options));
   CHECK(why.code == make_error_code(errc::refused));
   CHECK_THAT(why.to_string(), Catch::EndsWith("the peer says: that shard is elsewhere"));
   CHECK(said == options.private_data);
   options.private_data[0] = {};
   auto [client, server] =
-      w.rt.run(when_all(w.rt.connect(door.local_endpoint(), options), door.accept()));
+      w.rt.run(when_all(w.rt.connect(acceptor.local_endpoint(), options), acceptor.accept()));
   CHECK(client.peer_private_data()[0] == std::byte{9});
   test::check_that_messages_pass(w.rt, client, server);
 }

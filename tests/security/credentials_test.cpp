@@ -82,8 +82,8 @@ TEST_CASE("two keys need two ids", "[security]") {
 
 TEST_CASE("a key that is moved from keeps nothing, and one that is assigned to has the new secret",
           "[security]") {
-  alignas(psk_key) std::byte place[sizeof(psk_key)];
-  auto* key = new (place) psk_key{"blue", secret_of(7)};
+  alignas(psk_key) std::byte memory[sizeof(psk_key)];
+  auto* key = new (memory) psk_key{"blue", secret_of(7)};
   psk_key copy{*key};
   psk_key moved{std::move(*key)};
   CHECK(key->secret.empty());

@@ -30,13 +30,14 @@ struct linked {
 };
 
 /// Secures one side, and ends its way as connections do if that fails.
-task<> secure(detail::link& way, const credentials& used, tls_role role, result<void>& outcome) {
-  outcome = co_await as_result(way.secure(&used, role));
+task<> secure(detail::link& peer_link, const credentials& used, tls_role role,
+              result<void>& outcome) {
+  outcome = co_await as_result(peer_link.secure(&used, role));
   if (!outcome.has_failure()) co_return;
   if (role == tls_role::server) {
-    co_await bootstrap::refuse(way.refusal_channel(), way.for_peer(outcome.failure()));
+    co_await bootstrap::refuse(peer_link.refusal_channel(), peer_link.for_peer(outcome.failure()));
   }
-  way.refusal_channel().end_writing();
+  peer_link.refusal_channel().end_writing();
 }
 
 }  // namespace

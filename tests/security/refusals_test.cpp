@@ -285,7 +285,7 @@ TEST_CASE("a certificate that is only for clients is no server's", "[security]")
   w.shake_hands();
   CHECK(w.client_side.failed_with(errc::not_authenticated));
   CHECK_THAT(w.client_side.text(), Contains("purpose"));
-  tls_wire other_way{unused, for_clients, any};
-  other_way.shake_hands();
-  CHECK(other_way.both_succeeded());
+  tls_wire reverse{unused, for_clients, any};
+  reverse.shake_hands();
+  CHECK(reverse.both_succeeded());
 }

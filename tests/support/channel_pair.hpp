@@ -23,9 +23,9 @@ struct channel_pair {
 
   explicit channel_pair(kind of = kind::socketpair) {
     if (of == kind::tcp) {
-      stream_listener door{executor, socket_address::loopback(0)};
+      stream_listener acceptor{executor, socket_address::loopback(0)};
       auto [near, far] = executor.run(
-          when_all(stream_socket::connect(executor, door.local_address()), door.accept()));
+          when_all(stream_socket::connect(executor, acceptor.local_address()), acceptor.accept()));
       left.emplace(std::move(near));
       right.emplace(std::move(far));
       return;

@@ -34,18 +34,19 @@ struct connected_pair {
       : connected_pair{std::move(options), connection_options{}, connection_options{}} {}
   connected_pair(runtime_options options, const connection_options& of_client,
                  const connection_options& of_server)
-      : rt{on_test_device(std::move(options))}, door{rt.listen({}, {}, of_server)} {
+      : rt{on_test_device(std::move(options))}, acceptor{rt.listen({}, {}, of_server)} {
     rt.run(open(of_client));
   }
 
   task<> open(connection_options of_client) {
-    auto [c, s] = co_await when_all(rt.connect(door.local_endpoint(), of_client), door.accept());
+    auto [c, s] =
+        co_await when_all(rt.connect(acceptor.local_endpoint(), of_client), acceptor.accept());
     client = std::move(c);
     server = std::move(s);
   }
 
   runtime rt;
-  listener door;
+  listener acceptor;
   connection client;
   connection server;
 };

@@ -69,7 +69,7 @@ agent_world::agent_world()
       memory{pd, {.access = verbs::access::local_write | verbs::access::mw_bind}},
       lending{ctx, pd} {}
 
-std::size_t agent_world::turn() noexcept {
+std::size_t agent_world::iterate() noexcept {
   std::size_t did = executor.run_ready();
   did += executor.fire_due();
   return did + driver.reap();

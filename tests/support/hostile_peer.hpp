@@ -22,7 +22,7 @@ namespace cordma::test {
 struct agent_world {
   agent_world();
   /// Resumes, fires and reaps what is ready. Returns how much that was.
-  std::size_t turn() noexcept;
+  std::size_t iterate() noexcept;
 
   manual_clock clock;
   cordma::executor executor;

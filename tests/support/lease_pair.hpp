@@ -27,9 +27,9 @@ inline std::vector<isolation> strengths() {
   runtime rt{on_test_device()};
   const verbs::port_info port = rt.context().active_port();
   const verbs::gid_entry gid = verbs::choose_gid(rt.context().gid_table(port.number));
-  lending office{rt.context(), rt.protection_domain()};
+  lending windows{rt.context(), rt.protection_domain()};
   std::vector<isolation> all{isolation::shared_key, isolation::exact_registered};
-  if (office.strongest(port, gid) == isolation::exact) all.push_back(isolation::exact);
+  if (windows.strongest(port, gid) == isolation::exact) all.push_back(isolation::exact);
   return all;
 }
 

@@ -33,7 +33,7 @@ struct wait_again : rpc::method<"test.wait_again", std::uint32_t, std::uint32_t>
 struct rpc_server {
   explicit rpc_server(const rpc::server_options& options = {}, runtime_options of_runtime = {})
       : rt{on_test_device(std::move(of_runtime))},
-        door{rt.listen({}, {}, never_not_ready())},
+        acceptor{rt.listen({}, {}, never_not_ready())},
         server{options},
         work{rt.executor()} {
     server.handle<echo>([](view request) -> task<view> { co_return request; });
@@ -78,8 +78,8 @@ struct rpc_server {
 
   /// A connection that the server has begun to serve.
   task<connection> join() {
-    auto [there, here] =
-        co_await when_all(rt.connect(door.local_endpoint(), never_not_ready()), door.accept());
+    auto [there, here] = co_await when_all(rt.connect(acceptor.local_endpoint(), never_not_ready()),
+                                           acceptor.accept());
     work.spawn(serve(std::move(here)));
     co_return std::move(there);
   }
@@ -96,7 +96,7 @@ struct rpc_server {
   }
 
   runtime rt;
-  listener door;
+  listener acceptor;
   std::map<std::uint32_t, event> gates;
   unsigned begun = 0, running = 0, most = 0, stopped = 0, lost = 0;
   bool stubborn = false;  ///< handlers hear no stop

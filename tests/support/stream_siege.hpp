@@ -77,7 +77,7 @@ struct siege : stopped_clock, test::connected_pair {
     pool_bytes = pool->memory_bytes();
     connection_options shared = connections();
     shared.receives_from = pool;
-    door = rt.listen({}, {}, shared);
+    acceptor = rt.listen({}, {}, shared);
     rt.run(open(connections()));
     stream_options deeper = of_victim;
     deeper.depth = 64;
@@ -162,8 +162,8 @@ struct siege : stopped_clock, test::connected_pair {
     CHECK(victim.connection().why_lost()->code == make_error_code(why));
   }
   /// Announces as many large messages as the victim reads ahead of its program, which takes none.
-  void fill_places() {
-    for (const std::uint64_t tag : {places, places + 1}) {
+  void fill_tags() {
+    for (const std::uint64_t tag : {tags_max, tags_max + 1}) {
       say({.kind = message_kind::announce, .tag = tag, .loan = lent()});
       CHECK(answer(message_kind::taken).status == 0);
     }
@@ -182,7 +182,7 @@ struct siege : stopped_clock, test::connected_pair {
     CHECK(victim.connection().is_open());
   }
 
-  static constexpr std::uint64_t places = 100;
+  static constexpr std::uint64_t tags_max = 100;
   static constexpr size_t receives = 64;
   static constexpr size_t frame_bytes = 128;
 

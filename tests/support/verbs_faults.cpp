@@ -34,12 +34,12 @@ class real {
   constexpr real(const char* name, const char* version) : name_{name}, version_{version} {}
   Function& operator*() {
     Function* known = function_.load();
-    if (known == nullptr) function_ = known = look();
+    if (known == nullptr) function_ = known = find();
     return *known;
   }
 
  private:
-  [[nodiscard]] Function* look() const {
+  [[nodiscard]] Function* find() const {
     void* const symbol = dlvsym(RTLD_NEXT, name_, version_);
     if (symbol == nullptr) {
       std::fprintf(stderr, "verbs_faults: %s@%s: %s\n", name_, version_, dlerror());

@@ -86,14 +86,14 @@ task<> ask_nonsense(cordma::rpc::client& calls) {
   frames[4].depth = ~0u;
   frames[5].duration_ms = ~0ull;
   for (const perf::job_frame& frame : frames) co_await check_refused(calls, frame);
-  const auto places = co_await cordma::as_result(calls.call<perf::places_of>(7));
-  CHECK(places.has_failure());
+  const auto remote_ends = co_await cordma::as_result(calls.call<perf::remote_ends_of>(7));
+  CHECK(remote_ends.has_failure());
   const auto end = co_await cordma::as_result(calls.call<perf::end_job>(7));
   CHECK(end.has_failure());
 }
 
-task<> wait_for_places(cordma::rpc::client& calls, std::uint32_t number) {
-  const auto answer = co_await cordma::as_result(calls.call<perf::places_of>(number));
+task<> wait_for_remote_ends(cordma::rpc::client& calls, std::uint32_t number) {
+  const auto answer = co_await cordma::as_result(calls.call<perf::remote_ends_of>(number));
   REQUIRE(answer.has_failure());
   CHECK_THAT(answer.failure().to_string(), Contains("not one of this client's"));
 }
@@ -104,7 +104,7 @@ task<> end_it(cordma::rpc::client& calls, std::uint32_t number) {
 
 task<> end_while_it_waits(cordma::rpc::client& calls) {
   const perf::opened job = co_await calls.call<perf::open_job>(encode(perf::job{}));
-  co_await cordma::when_all(wait_for_places(calls, job.number), end_it(calls, job.number));
+  co_await cordma::when_all(wait_for_remote_ends(calls, job.number), end_it(calls, job.number));
 }
 
 task<> leave_a_job(cordma::rpc::client& calls) {

@@ -65,14 +65,14 @@ TEST_CASE("the kernel's devices are found in sysfs, whether or not they have a f
   namespace fs = std::filesystem;
   const temporary_folder folder;
   const fs::path sys = folder.path / "class";
-  CHECK_FALSE(device_files::look(sys, folder.path).has_device);
+  CHECK_FALSE(device_files::read(sys, folder.path).has_device);
   fs::create_directories(sys / "infiniband" / "rxe0");
-  CHECK(device_files::look(sys, folder.path).has_device);
+  CHECK(device_files::read(sys, folder.path).has_device);
   fs::create_directories(sys / "infiniband_verbs" / "uverbs3");
   std::ofstream{sys / "infiniband_verbs" / "uverbs3" / "ibdev"} << "rxe0\n";
   std::ofstream{sys / "infiniband_verbs" / "abi_version"} << "6\n";
 
-  const device_files without = device_files::look(sys, folder.path);
+  const device_files without = device_files::read(sys, folder.path);
   REQUIRE(without.files.size() == 1);
   CHECK(without.files[0].device == "rxe0");
   CHECK(without.files[0].path == (folder.path / "infiniband" / "uverbs3").string());
@@ -80,5 +80,5 @@ TEST_CASE("the kernel's devices are found in sysfs, whether or not they have a f
 
   fs::create_directories(folder.path / "infiniband");
   std::ofstream{folder.path / "infiniband" / "uverbs3"} << "";
-  CHECK(device_files::look(sys, folder.path).files.at(0).open_error == 0);
+  CHECK(device_files::read(sys, folder.path).files.at(0).open_error == 0);
 }

@@ -42,7 +42,7 @@ run() {  # run OPTIONS -- CMD...: sets `status`, writes the files out and err
 }
 
 # The first boot proves most promises: the job's files tell about them.
-look_around() {
+read_surroundings() {
   mkdir -p 'share, one' home
   cat >job <<'END'
 printf '<%s>' "$@"
@@ -139,7 +139,7 @@ usage_errors() {
   check "all of this leaves nothing behind" nothing_left
 }
 
-look_around
+read_surroundings
 live_output
 failures
 usage_errors

@@ -67,15 +67,15 @@ answering_end::answering_end(runtime& rt, side& me, std::span<const cell> walks,
       memory_{walk_memory(rt.memory(access::local_write | access::remote_write |
                                     access::remote_read | access::remote_atomic),
                           walks)},
-      doors_{rt.listen({host, 0}, {}, options_of(false)),
-             rt.listen({host, 0}, {}, options_of(true))} {}
+      acceptors_{rt.listen({host, 0}, {}, options_of(false)),
+                 rt.listen({host, 0}, {}, options_of(true))} {}
 
-doors answering_end::listens_at() const {
-  return {doors_[0].local_endpoint().port, doors_[1].local_endpoint().port};
+acceptors answering_end::listens_at() const {
+  return {acceptors_[0].local_endpoint().port, acceptors_[1].local_endpoint().port};
 }
 
 task<> answering_end::live() {
-  control_ = message_stream{co_await doors_[0].accept()};
+  control_ = message_stream{co_await acceptors_[0].accept()};
   for (const cell& c : walks_) {
     me_.walk = std::uint32_t(&c - walks_.data());
     me_.operations = 0;
@@ -87,7 +87,7 @@ task<> answering_end::live() {
 
 task<> answering_end::take_walk(const cell& c) {
   me_.does("accepts");
-  connection conn = co_await doors_[c.has_heartbeats].accept();
+  connection conn = co_await acceptors_[c.has_heartbeats].accept();
   me_.does("serves");
   if (c.what == deed::stream) {
     co_await echo_messages(c, message_stream{std::move(conn), stream_options_of()});
@@ -141,12 +141,12 @@ task<> answering_end::take_messages(const cell& c, connection& conn) {
   std::vector<unsigned> left = all_of(c);
   while (!left.empty()) {
     const message m = co_await conn.next_message();
-    const unsigned place = c.operations - unsigned(left.size());
+    const unsigned setting = c.operations - unsigned(left.size());
     if (is_send) {
-      take_match(area(c, place).first(m.size_bytes).bytes(), c, left);
+      take_match(area(c, setting).first(m.size_bytes).bytes(), c, left);
     } else {
       const auto found = std::ranges::find(left, m.immediate.value_or(c.operations));
-      if (found == left.end()) complain(place, "an immediate that nobody sent");
+      if (found == left.end()) complain(setting, "an immediate that nobody sent");
       check_filled(area(c, *found).bytes(), c, *found);
       left.erase(found);
     }

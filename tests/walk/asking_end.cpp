@@ -81,7 +81,7 @@ struct asking_end::talk {
 asking_end::asking_end(runtime& rt, side& me, std::span<const cell> walks)
     : rt_{rt}, me_{me}, walks_{walks}, memory_{walk_memory(rt.memory(), walks)} {}
 
-task<> asking_end::live(std::string host, doors where) {
+task<> asking_end::live(std::string host, acceptors where) {
   const endpoint first{host, where[0]};
   control_ = message_stream{co_await rt_.connect(first, options_of(false))};
   for (const cell& c : walks_) {

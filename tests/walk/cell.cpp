@@ -13,8 +13,8 @@ using cordma::completion_mode;
 
 constexpr std::size_t KiB = 1024, MiB = 1024 * KiB;
 
-constexpr std::array place_names{"one thread", "two threads", "two processes", "TCP link",
-                                 "two hosts"};
+constexpr std::array setting_names{"one thread", "two threads", "two processes", "TCP link",
+                                   "two hosts"};
 constexpr std::array mode_names{"event", "busy", "adaptive", "manual"};
 constexpr std::array deed_names{
     "send", "send of slices",  "write",         "write of slices", "write_with_imm",
@@ -72,7 +72,7 @@ std::string to_string(const cell& c) {
   text += std::to_string(c.operations) + " times, depth " + std::to_string(c.depth) + ", ";
   text += mode_names.at(std::size_t(c.mode)) + std::string{" asks "};
   text += mode_names.at(std::size_t(c.answering_mode)) + std::string{", "};
-  text += place_names.at(std::size_t(c.where)) + std::string{", heartbeats "};
+  text += setting_names.at(std::size_t(c.where)) + std::string{", heartbeats "};
   return text + (c.has_heartbeats ? "on" : "off");
 }
 
@@ -87,14 +87,14 @@ std::vector<cell> draw(const world& from, std::uint64_t count, std::uint64_t see
   std::mt19937_64 random{seed};
   const std::vector<std::size_t> classes = size_classes(from);
   deck deeds{deed_names.size(), random}, sizes{classes.size(), random};
-  deck corners{mode_names.size() * from.places.size(), random};
+  deck corners{mode_names.size() * from.settings.size(), random};
   std::vector<cell> all(count);
   for (cell& c : all) {
     const std::size_t corner = corners.deal();
     c.number = std::uint32_t(&c - all.data());
-    c.where = from.places[corner / mode_names.size()];
+    c.where = from.settings[corner / mode_names.size()];
     c.mode = completion_mode(corner % mode_names.size());
-    const bool has_two_modes = c.where != place::one_thread && random() % 3 == 0;
+    const bool has_two_modes = c.where != setting::one_thread && random() % 3 == 0;
     c.answering_mode = has_two_modes ? completion_mode(random() % mode_names.size()) : c.mode;
     c.what = deed(deeds.deal());
     c.depth = std::min(depths.at(random() % depths.size()), from.depth_max);

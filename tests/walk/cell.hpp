@@ -10,7 +10,7 @@
 namespace walk {
 
 /// Where the two ends of a connection are.
-enum class place : std::uint8_t { one_thread, two_threads, two_processes, tcp_link, two_hosts };
+enum class setting : std::uint8_t { one_thread, two_threads, two_processes, tcp_link, two_hosts };
 
 /// The asking end does it, and the answering end helps.
 enum class deed : std::uint8_t {
@@ -36,7 +36,7 @@ constexpr bool is_call(deed d) { return d >= deed::call; }
 /// A walk: a handful of operations of one kind on a connection of their own.
 struct cell {
   std::uint32_t number = 0;
-  place where{};
+  setting where{};
   cordma::completion_mode mode{};            ///< The asking end's.
   cordma::completion_mode answering_mode{};  ///< The other end's.
   deed what{};
@@ -60,7 +60,7 @@ std::string to_string(const cell& c);
 
 /// The bounds of what `draw` draws.
 struct world {
-  std::vector<place> places;
+  std::vector<setting> settings;
   std::size_t size_max = (std::size_t{64} << 20) + 1;
   std::size_t walk_bytes_max = std::size_t{32} << 20;  ///< One operation may have more.
   unsigned depth_max = 64;

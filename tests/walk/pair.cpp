@@ -82,10 +82,10 @@ struct walk_runtime {
   me.fails(why.what());
   ::_exit(1);
 }
-/// Ends the process at once on an exception, before what `life` leaves open is closed.
-task<> live_or_end(side& me, task<> life) {
+/// Ends the process at once on an exception, before what `work` leaves open is closed.
+task<> live_or_end(side& me, task<> work) {
   try {
-    co_await std::move(life);
+    co_await std::move(work);
   } catch (const std::exception& e) {
     end_badly(me, e);
   }
@@ -98,13 +98,13 @@ class pair {
     std::array<int, 2> ends{};
     check(::pipe2(ends.data(), O_CLOEXEC) == 0, "pipe2");
     from_answering_ = unique_fd{ends[0]}, to_asking_ = unique_fd{ends[1]};
-    if (where() == place::two_hosts) hosts_.emplace();
+    if (where() == setting::two_hosts) hosts_.emplace();
   }
   [[nodiscard]] walkers start() const {
     walkers all;
-    if (where() == place::one_thread) {
+    if (where() == setting::one_thread) {
       all.push_back(std::make_unique<walker>([this] { be_both(); }));
-    } else if (where() == place::two_threads) {
+    } else if (where() == setting::two_threads) {
       all.push_back(std::make_unique<walker>([this] {
         const std::jthread other{[this] { answer(); }};
         ask();
@@ -123,21 +123,21 @@ class pair {
   }
 
  private:
-  [[nodiscard]] place where() const { return walks_.front().where; }
+  [[nodiscard]] setting where() const { return walks_.front().where; }
   [[nodiscard]] std::string host() const {
     return hosts_.has_value() ? two_hosts::addresses[0] : "127.0.0.1";
   }
   /// Moves this process to its place.
   void settle(std::size_t which) const {
     if (hosts_.has_value()) hosts_->enter(which);
-    if (where() == place::tcp_link)
+    if (where() == setting::tcp_link)
       ::setenv("SOFTVERBS_LINK", "tcp", 1);  // NOLINT(concurrency-mt-unsafe)
   }
-  void tell(const doors& d) const {
+  void tell(const acceptors& d) const {
     check(::write(to_asking_.get(), &d, sizeof d) == sizeof d, "write");
   }
-  [[nodiscard]] doors hear() const {
-    doors d{};
+  [[nodiscard]] acceptors hear() const {
+    acceptors d{};
     check(::read(from_answering_.get(), &d, sizeof d) == sizeof d, "read");
     return d;
   }

@@ -39,7 +39,7 @@ struct side {
 };
 
 /// The ports where the answering end listens: without heartbeats, and with.
-using doors = std::array<std::uint16_t, 2>;
+using acceptors = std::array<std::uint16_t, 2>;
 
 // The two ends agree upon the following.
 struct echo
@@ -72,7 +72,7 @@ std::array<cordma::local_mr_slice, 3> cut(const cordma::local_mr_slice& all, std
 class asking_end {
  public:
   asking_end(cordma::runtime& rt, side& me, std::span<const cell> walks);
-  cordma::task<> live(std::string host, doors where);
+  cordma::task<> live(std::string host, acceptors where);
 
  private:
   struct talk;
@@ -98,7 +98,7 @@ class answering_end {
   /// Listens at `host`.
   answering_end(cordma::runtime& rt, side& me, std::span<const cell> walks,
                 const std::string& host);
-  [[nodiscard]] doors listens_at() const;
+  [[nodiscard]] acceptors listens_at() const;
   cordma::task<> live();
 
  private:
@@ -122,7 +122,7 @@ class answering_end {
   side& me_;
   std::span<const cell> walks_;
   cordma::local_mr memory_;
-  std::array<cordma::listener, 2> doors_;
+  std::array<cordma::listener, 2> acceptors_;
   cordma::message_stream control_;
 };
 

@@ -20,17 +20,17 @@ using namespace std::chrono_literals;
 namespace {
 
 world world_here() {
-  world here{.places = {place::one_thread, place::two_threads, place::two_processes}};
+  world here{.settings = {setting::one_thread, setting::two_threads, setting::two_processes}};
   if (!cordma::test::is_soft()) {
     here.size_max = std::size_t{8} << 20;
     here.walk_bytes_max = here.size_max;
     here.depth_max = 16;
     return here;
   }
-  here.places.push_back(place::tcp_link);
+  here.settings.push_back(setting::tcp_link);
   const std::string why_not = why_no_hosts();
   if (why_not.empty()) {
-    here.places.push_back(place::two_hosts);
+    here.settings.push_back(setting::two_hosts);
   } else {
     std::cout << "no walks between two hosts: " << why_not << '\n';
   }
@@ -45,10 +45,10 @@ std::chrono::milliseconds patience() { return cordma::test::is_soft() ? 5s : 60s
 
 TEST_CASE("walks are drawn so that each mode in each place, each size and each deed is met",
           "[walk]") {
-  const world all{.places = {place::one_thread, place::two_threads, place::two_processes,
-                             place::tcp_link, place::two_hosts}};
+  const world all{.settings = {setting::one_thread, setting::two_threads, setting::two_processes,
+                               setting::tcp_link, setting::two_hosts}};
   const std::vector<cell> walks = draw(all, 1000, 7);
-  std::map<std::tuple<place, cordma::completion_mode>, unsigned> corners;
+  std::map<std::tuple<setting, cordma::completion_mode>, unsigned> corners;
   std::map<deed, unsigned> deeds;
   std::set<std::size_t> sizes;
   std::set<std::uint32_t> numbers;

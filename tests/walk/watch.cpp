@@ -56,7 +56,7 @@ bool is_asleep(const walker& w) {
 
 }  // namespace
 
-walker::walker(const std::function<void()>& life) {
+walker::walker(const std::function<void()>& work) {
   const pid_t parent = ::getpid();
   pid_ = ::fork();
   check(pid_ >= 0, "fork");
@@ -64,7 +64,7 @@ walker::walker(const std::function<void()>& life) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);
     try {
-      life();
+      work();
       ::_exit(0);
     } catch (const std::exception& e) {
       std::fprintf(stderr, "walker: %s\n", e.what());

@@ -23,7 +23,7 @@ inline void check(bool well, const char* what) {
 /// A fork that lives its life and ends. It is killed with this, and with its parent.
 class walker {
  public:
-  explicit walker(const std::function<void()>& life);
+  explicit walker(const std::function<void()>& work);
   walker(const walker&) = delete;
   walker& operator=(const walker&) = delete;
   ~walker();

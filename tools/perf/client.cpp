@@ -14,12 +14,13 @@ namespace {
 /// The deadline of calls to the server; longer than the server waits for a client that died.
 constexpr std::chrono::seconds control_deadline{30};
 
-std::vector<place> decode_places(const std::vector<std::byte>& bytes, const job& what) {
-  if (bytes.size() != what.connections * sizeof(place)) {
-    throw std::runtime_error{"the server tells " + std::to_string(bytes.size() / sizeof(place)) +
-                             " places for " + std::to_string(what.connections) + " connections"};
+std::vector<remote_end> decode_remote_ends(const std::vector<std::byte>& bytes, const job& what) {
+  if (bytes.size() != what.connections * sizeof(remote_end)) {
+    throw std::runtime_error{"the server tells " +
+                             std::to_string(bytes.size() / sizeof(remote_end)) + " places for " +
+                             std::to_string(what.connections) + " connections"};
   }
-  std::vector<place> all(what.connections);
+  std::vector<remote_end> all(what.connections);
   std::memcpy(all.data(), bytes.data(), bytes.size());
   return all;
 }
@@ -29,8 +30,8 @@ cordma::task<> run_threads(cordma::rpc::client& server, std::uint32_t number, co
                            load& threads) {
   co_await threads.connected();
   if (threads.has_ended()) co_return;
-  const std::vector<std::byte> places = co_await server.call<places_of>(number);
-  threads.go(decode_places(places, what));
+  const std::vector<std::byte> remote_ends = co_await server.call<remote_ends_of>(number);
+  threads.go(decode_remote_ends(remote_ends, what));
   static_cast<void>(co_await cordma::when_any(threads.ended(), show_progress(what, threads)));
 }
 
@@ -38,8 +39,8 @@ cordma::task<result> run_job(cordma::runtime& control, cordma::rpc::client& serv
                              const std::string& device, const std::string& host) {
   const opened at = co_await server.call<open_job>(encode(what));
   if (at.port == 0 || at.port > 65535) throw std::runtime_error{"the server tells no port"};
-  const cordma::endpoint door{host, std::uint16_t(at.port)};
-  load threads{control.executor(), what, device, door};
+  const cordma::endpoint acceptor{host, std::uint16_t(at.port)};
+  load threads{control.executor(), what, device, acceptor};
   std::exception_ptr why;
   try {
     co_await run_threads(server, at.number, what, threads);

@@ -44,18 +44,18 @@ struct side {
 /// A job whose both ends are here.
 struct both_ends {
   both_ends(cordma::runtime& on, const job& of)
-      : rt{on}, what{of}, door{on.listen()}, raw{on, of} {}
+      : rt{on}, what{of}, acceptor{on.listen()}, raw{on, of} {}
   cordma::runtime& rt;
   const job what;
-  cordma::listener door;
+  cordma::listener acceptor;
   raw_pair raw;
   cordma::event is_ready;
-  place there{};
+  remote_end there{};
 };
 
 cordma::task<> accept_one(both_ends& b) {
-  cordma::connection conn = co_await b.door.accept();
-  const teller tell = [&b](const place& where) {
+  cordma::connection conn = co_await b.acceptor.accept();
+  const teller tell = [&b](const remote_end& where) {
     b.there = where;
     b.is_ready.set();
   };
@@ -134,8 +134,8 @@ cordma::task<result> run_rounds(both_ends& b, link& l) {
 }
 
 cordma::task<> use_both(both_ends& b, std::optional<result>& out) {
-  const cordma::endpoint door = b.door.local_endpoint();
-  const std::unique_ptr<link> l = co_await link::connect(b.rt, b.what, door);
+  const cordma::endpoint acceptor = b.acceptor.local_endpoint();
+  const std::unique_ptr<link> l = co_await link::connect(b.rt, b.what, acceptor);
   co_await b.is_ready.wait();
   l->learn(b.there);
   result r = co_await run_rounds(b, *l);

@@ -58,7 +58,7 @@ link::link(cordma::runtime& rt, const job& what, cordma::connection conn)
   }
 }
 
-void link::learn(const place& there) {
+void link::learn(const remote_end& there) {
   if (is_echo(what_.op)) return;
   remote_ = cordma::remote_mr_slice::decode(there.memory);
   if (remote_.size_bytes() < memory_.size_bytes()) {

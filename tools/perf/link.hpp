@@ -24,7 +24,7 @@ class link {
   /// The server's name for this connection.
   [[nodiscard]] std::uint32_t qpn() const noexcept { return qpn_; }
   /// The server is ready: before `run`.
-  void learn(const place& there);
+  void learn(const remote_end& there);
   [[nodiscard]] const cordma::completion_queue_driver& driver() const noexcept { return driver_; }
 
   /// Operations, as many at once as the job's depth, until `m` takes no more. \errors theirs.

@@ -26,9 +26,9 @@ cordma::runtime_group_options group_options(const job& what, const std::string& 
           .threads = what.threads};
 }
 
-const place& place_of(const std::vector<place>& places, const link& l) {
-  const auto found = std::ranges::find(places, l.qpn(), &place::qpn);
-  if (found == places.end()) {
+const remote_end& remote_end_of(const std::vector<remote_end>& remote_ends, const link& l) {
+  const auto found = std::ranges::find(remote_ends, l.qpn(), &remote_end::qpn);
+  if (found == remote_ends.end()) {
     throw std::runtime_error{"the server does not know queue pair " + std::to_string(l.qpn()) +
                              ": is there an address translation between us?"};
   }
@@ -74,8 +74,8 @@ std::uint64_t load::share_of(std::uint64_t operations, unsigned index) const noe
   return operations / what_.threads + (index < operations % what_.threads ? 1 : 0);
 }
 
-void load::go(std::vector<place> places) {
-  places_ = std::move(places);
+void load::go(std::vector<remote_end> remote_ends) {
+  remote_ends_ = std::move(remote_ends);
   for (const auto& s : seats_) {
     threads_[s->index].executor().post([&go = s->go]() noexcept { go.set(); });
   }
@@ -95,7 +95,7 @@ cordma::task<> load::live(cordma::runtime& rt, unsigned index) {
   }
   executor_.post([this]() noexcept { one_connected(); });
   co_await here.go.wait();
-  for (const auto& l : links) l->learn(place_of(places_, *l));
+  for (const auto& l : links) l->learn(remote_end_of(remote_ends_, *l));
   co_await measure(rt, here, links);
   for (const auto& l : links) co_await l->close();
 }

@@ -40,7 +40,7 @@ class load {
   /// Ends when all threads have connected, or have all ended, since one of them failed.
   auto connected() noexcept { return connected_.wait(); }
   /// The server is ready: the threads begin.
-  void go(std::vector<place> places);
+  void go(std::vector<remote_end> remote_ends);
   /// Ends the threads early.
   void stop() noexcept { threads_.stop(); }
   /// Ends when all threads have ended. To be awaited before this goes.
@@ -66,7 +66,7 @@ class load {
   const cordma::endpoint server_;
   cordma::event connected_, ended_;
   std::uint32_t connected_count_ = 0;
-  std::vector<place> places_;  ///< Written before `go` is told to the threads.
+  std::vector<remote_end> remote_ends_;  ///< Written before `go` is told to the threads.
   std::vector<std::unique_ptr<seat>> seats_;
   std::exception_ptr why_;  ///< Written before `ended_` is posted.
   cordma::runtime_group threads_;

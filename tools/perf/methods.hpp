@@ -23,13 +23,14 @@ struct opened {
 struct open_job : cordma::rpc::method<"perf.open", job_frame, opened> {};
 
 /// One connection of a job, as the server knows it.
-struct place {
+struct remote_end {
   std::uint32_t qpn = 0;  ///< The client's queue pair.
   std::array<std::byte, cordma::remote_mr_slice::encoded_bytes> memory{};
 };
-/// The places of all connections, one `place` after another, as soon as the server is ready on each
-/// of them. No message from then on meets a peer without a receive.
-struct places_of : cordma::rpc::method<"perf.places", std::uint32_t, std::vector<std::byte>> {};
+/// The places of all connections, one `remote_end` after another, as soon as the server is ready on
+/// each of them. No message from then on meets a peer without a receive.
+struct remote_ends_of : cordma::rpc::method<"perf.places", std::uint32_t, std::vector<std::byte>> {
+};
 
 /// The server's cost of a job that is over.
 struct ended {

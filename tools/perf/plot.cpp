@@ -151,16 +151,16 @@ std::string curve(const plot_line& line, const scales& s, const std::string& col
 /// The names of lines, where they end: of those that have room there.
 std::string end_labels(const std::vector<plot_line>& lines, const scales& s) {
   constexpr double letter_width = 7.5, letter_height = 12;
-  struct place {
+  struct label {
     double x, y, end;
   };
-  std::vector<place> taken;
+  std::vector<label> taken;
   std::string out;
   for (const plot_line& l : lines) {
     if (l.is_dashed || l.points.empty()) continue;
-    place here{s.x(l.points.back().x) + 5, s.y(l.points.back().y) + 4, 0};
+    label here{s.x(l.points.back().x) + 5, s.y(l.points.back().y) + 4, 0};
     here.end = here.x + letter_width * double(l.name.size());
-    const bool is_free = std::ranges::none_of(taken, [&](const place& t) {
+    const bool is_free = std::ranges::none_of(taken, [&](const label& t) {
       return here.x < t.end && t.x < here.end && std::abs(here.y - t.y) < letter_height;
     });
     if (!is_free || here.end > right) continue;

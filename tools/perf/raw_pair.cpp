@@ -106,11 +106,11 @@ void raw_pair::ended(meter& m) {
   if (++first_ == starts_.size()) first_ = 0;
 }
 
-void raw_pair::take(const ibv_wc& entry, meter& m) {
-  if ((entry.wr_id & receive_bit) == 0) {
+void raw_pair::take(const ibv_wc& wc, meter& m) {
+  if ((wc.wr_id & receive_bit) == 0) {
     --requests_;
-    if (entry.wr_id == near_.number && !is_echo(what_.op)) ended(m);
-  } else if ((entry.wr_id & far_bit) != 0) {
+    if (wc.wr_id == near_.number && !is_echo(what_.op)) ended(m);
+  } else if ((wc.wr_id & far_bit) != 0) {
     far_.post_receive();
     ++receives_;
     if (!is_echo(what_.op)) return;
@@ -133,7 +133,7 @@ void raw_pair::run(meter& m) {
     // To the last receive as well: the next round begins like this one.
     const bool is_idle = requests_ == 0 && in_flight_ == 0 && receives_ >= receives_before;
     if (is_idle) return;
-    const std::size_t n = raw::poll(cq_, [&](const ibv_wc& entry) { take(entry, m); });
+    const std::size_t n = raw::poll(cq_, [&](const ibv_wc& wc) { take(wc, m); });
     if (n > 0) start = m.now();
   }
 }

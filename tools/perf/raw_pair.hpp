@@ -48,7 +48,7 @@ class raw_pair {
     [[nodiscard]] ibv_sge piece(std::size_t slot) const noexcept;
   };
   void post_next();
-  void take(const ibv_wc& entry, meter& m);
+  void take(const ibv_wc& wc, meter& m);
   void ended(meter& m);
   [[nodiscard]] bool has_room() const noexcept;
 

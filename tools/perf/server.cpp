@@ -47,7 +47,7 @@ struct server::running_job {
   const session* const owner;
   const std::uint32_t number;
   const job what;
-  std::vector<place> places{};
+  std::vector<remote_end> remote_ends{};
   std::string failure{};
   std::chrono::nanoseconds cpu_before{0};  ///< When all was set up.
   cordma::runtime_group threads;
@@ -56,10 +56,11 @@ struct server::running_job {
 /// A client that is connected.
 class server::session {
  public:
-  session(server& owner, std::string who)
-      : who_{std::move(who)}, owner_{owner}, calls_{control_options()} {
+  session(server& owner, std::string client_name)
+      : client_name_{std::move(client_name)}, owner_{owner}, calls_{control_options()} {
     calls_.handle<open_job>([this](job_frame f) { return open(f); });
-    calls_.handle<places_of>([this](std::uint32_t number) { return owner_.places(*this, number); });
+    calls_.handle<remote_ends_of>(
+        [this](std::uint32_t number) { return owner_.remote_ends(*this, number); });
     calls_.handle<end_job>([this](std::uint32_t number) { return end(number); });
   }
   session(const session&) = delete;
@@ -68,7 +69,7 @@ class server::session {
   cordma::task<> serve(cordma::connection conn) {
     static_cast<void>(co_await cordma::when_any(calls_.serve(std::move(conn)), watch()));
   }
-  [[nodiscard]] const std::string& who() const noexcept { return who_; }
+  [[nodiscard]] const std::string& client_name() const noexcept { return client_name_; }
 
  private:
   cordma::task<opened> open(job_frame f) {
@@ -95,7 +96,7 @@ class server::session {
     }
   }
 
-  const std::string who_;
+  const std::string client_name_;
   server& owner_;
   cordma::rpc::server calls_;
   cordma::event begun_, ended_;
@@ -105,11 +106,11 @@ class server::session {
 server::server(cordma::runtime& control, server_options options)
     : control_{control},
       options_{std::move(options)},
-      door_{control.listen({options_.host, options_.port}, {}, {.insecure = true})} {}
+      acceptor_{control.listen({options_.host, options_.port}, {}, {.insecure = true})} {}
 server::~server() = default;
 
 bool server::is_open_to_strangers() const {
-  const auto here = door_.local_endpoint();
+  const auto here = acceptor_.local_endpoint();
   return !cordma::socket_address::resolve(here.host, here.port).front().is_loopback();
 }
 
@@ -117,20 +118,20 @@ void server::say(const std::string& text) const {
   if (!options_.is_quiet) std::printf("%s\n", text.c_str());
 }
 
-void server::complain(const std::string& who, const std::string& why) const {
-  if (!options_.is_quiet) std::fprintf(stderr, "%s: %s\n", who.c_str(), why.c_str());
+void server::complain(const std::string& client_name, const std::string& why) const {
+  if (!options_.is_quiet) std::fprintf(stderr, "%s: %s\n", client_name.c_str(), why.c_str());
 }
 
 cordma::task<> server::serve() {
   if (options_.only_one_client) {
-    cordma::connection conn = co_await door_.accept();
+    cordma::connection conn = co_await acceptor_.accept();
     co_return co_await serve_client(std::move(conn));
   }
   cordma::semaphore room{clients_max};
   co_await cordma::with_scope([&](cordma::scope& clients) -> cordma::task<> {
     for (;;) {
       co_await room.acquire();
-      cordma::connection conn = co_await door_.accept();
+      cordma::connection conn = co_await acceptor_.accept();
       clients.spawn(serve_in(room, std::move(conn)));
     }
   });
@@ -142,19 +143,19 @@ cordma::task<> server::serve_in(cordma::semaphore& room, cordma::connection conn
 }
 
 cordma::task<> server::serve_client(cordma::connection conn) {
-  const std::string who = conn.peer().to_string();
-  co_await serve_session(who, std::move(conn));
-  say(who + ": gone");
+  const std::string client_name = conn.peer().to_string();
+  co_await serve_session(client_name, std::move(conn));
+  say(client_name + ": gone");
 }
 
-cordma::task<> server::serve_session(const std::string& who, cordma::connection conn) {
-  session client{*this, who};
+cordma::task<> server::serve_session(const std::string& client_name, cordma::connection conn) {
+  session client{*this, client_name};
   try {
     co_await client.serve(std::move(conn));
   } catch (const cordma::cancelled&) {
     throw;
   } catch (const std::exception& e) {
-    complain(who, e.what());
+    complain(client_name, e.what());
   }
 }
 
@@ -180,7 +181,7 @@ opened server::open(const session& by, const job_frame& frame) {
   const job what = decode(frame);
   check_room(what);
   if (running_ != nullptr) {
-    throw std::runtime_error{"the server runs a job of " + running_->owner->who() +
+    throw std::runtime_error{"the server runs a job of " + running_->owner->client_name() +
                              ": try again when that is over"};
   }
   const std::uint32_t number = ++numbers_;
@@ -194,17 +195,17 @@ opened server::open(const session& by, const job_frame& frame) {
     control_.executor().post(
         [this, number, text = f.to_string()]() noexcept { failed(number, text); });
   };
-  const teller tell = [this, number](const place& where) {
+  const teller tell = [this, number](const remote_end& where) {
     control_.executor().post([this, number, where]() noexcept { ready(number, where); });
   };
   const auto serve = [what, tell](cordma::runtime& rt, unsigned, cordma::connection conn) {
     return serve_connection(rt, what, tell, std::move(conn));
   };
   try {
-    const auto& data_door =
+    const auto& data_acceptor =
         running_->threads.serve({options_.host, options_.data_port}, serve, limits);
-    say(by.who() + ": " + to_string(what));
-    return {.number = number, .port = data_door.local_endpoint().port};
+    say(by.client_name() + ": " + to_string(what));
+    return {.number = number, .port = data_acceptor.local_endpoint().port};
   } catch (...) {
     running_.reset();
     throw;
@@ -218,13 +219,13 @@ server::running_job& server::job_of(const session& by, std::uint32_t number) con
   return *running_;
 }
 
-cordma::task<std::vector<std::byte>> server::places(const session& by, std::uint32_t number) {
+cordma::task<std::vector<std::byte>> server::remote_ends(const session& by, std::uint32_t number) {
   job_of(by, number);
   co_await is_ready_.wait();  // The job may be another by then.
   running_job& j = job_of(by, number);
   if (!j.failure.empty()) throw std::runtime_error{j.failure};
   j.cpu_before = process_cpu_time();
-  const auto all = std::as_bytes(std::span{j.places});
+  const auto all = std::as_bytes(std::span{j.remote_ends});
   co_return std::vector<std::byte>(all.begin(), all.end());
 }
 
@@ -240,15 +241,15 @@ void server::drop_job_of(const session& by) noexcept {
   if (running_ != nullptr && running_->owner == &by) running_.reset();
 }
 
-void server::ready(std::uint32_t number, const place& where) {
+void server::ready(std::uint32_t number, const remote_end& where) {
   if (running_ == nullptr || running_->number != number) return;
-  running_->places.push_back(where);
-  if (running_->places.size() == running_->what.connections) is_ready_.set();
+  running_->remote_ends.push_back(where);
+  if (running_->remote_ends.size() == running_->what.connections) is_ready_.set();
 }
 
 void server::failed(std::uint32_t number, const std::string& why) {
   if (running_ == nullptr || running_->number != number) return;
-  complain(running_->owner->who(), why);
+  complain(running_->owner->client_name(), why);
   if (running_->failure.empty()) running_->failure = why;
   is_ready_.set();
 }

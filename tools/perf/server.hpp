@@ -33,7 +33,7 @@ class server {
   /// Listens. \errors those of `runtime::listen`.
   server(cordma::runtime& control, server_options options);
   ~server();
-  [[nodiscard]] cordma::endpoint local_endpoint() const { return door_.local_endpoint(); }
+  [[nodiscard]] cordma::endpoint local_endpoint() const { return acceptor_.local_endpoint(); }
   /// Returns true if other hosts may connect: the server authenticates nobody.
   [[nodiscard]] bool is_open_to_strangers() const;
   /// Serves until it is stopped, or, with `only_one_client`, its first client has gone.
@@ -44,23 +44,23 @@ class server {
   class session;
 
   cordma::task<> serve_client(cordma::connection conn);
-  cordma::task<> serve_session(const std::string& who, cordma::connection conn);
+  cordma::task<> serve_session(const std::string& client_name, cordma::connection conn);
   cordma::task<> serve_in(cordma::semaphore& room, cordma::connection conn);
   opened open(const session& by, const job_frame& frame);
   void check_room(const job& what) const;
-  cordma::task<std::vector<std::byte>> places(const session& by, std::uint32_t number);
+  cordma::task<std::vector<std::byte>> remote_ends(const session& by, std::uint32_t number);
   ended end(const session& by, std::uint32_t number);
   void drop_job_of(const session& by) noexcept;
-  void ready(std::uint32_t number, const place& where);
+  void ready(std::uint32_t number, const remote_end& where);
   void failed(std::uint32_t number, const std::string& why);
   /// Returns the job that runs. \errors std::runtime_error: it is not this one.
   running_job& job_of(const session& by, std::uint32_t number) const;
   void say(const std::string& text) const;
-  void complain(const std::string& who, const std::string& why) const;
+  void complain(const std::string& client_name, const std::string& why) const;
 
   cordma::runtime& control_;
   const server_options options_;
-  cordma::listener door_;
+  cordma::listener acceptor_;
   std::unique_ptr<running_job> running_;
   cordma::event is_ready_;  ///< All places of the job are there, or it failed, or is over.
   std::uint32_t numbers_ = 0;

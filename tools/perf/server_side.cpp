@@ -10,7 +10,7 @@ namespace {
 
 using cordma::verbs::access;
 
-place place_of(const cordma::connection& conn) { return {.qpn = conn.peer_hello().qpn}; }
+remote_end remote_end_of(const cordma::connection& conn) { return {.qpn = conn.peer_hello().qpn}; }
 
 cordma::local_mr shared_memory(cordma::runtime& rt, const job& what) {
   return rt
@@ -28,7 +28,7 @@ void check_end(const cordma::connection& conn, const cordma::failure& why) {
 cordma::task<> lend_memory(cordma::runtime& rt, const job& what, const teller& tell,
                            cordma::connection& conn) {
   const cordma::local_mr memory = shared_memory(rt, what);
-  place here = place_of(conn);
+  remote_end here = remote_end_of(conn);
   here.memory = memory.remote_slice().encode();
   tell(here);
   const auto nothing = co_await cordma::as_result(conn.next_message());  // There are no receives.
@@ -43,7 +43,7 @@ cordma::task<> receive_all(cordma::runtime& rt, const job& what, const teller& t
   for (std::uint32_t i = 0; i < posted; ++i) {
     conn.post_recv(memory.slice(i % slots(what) * what.size_bytes, what.size_bytes));
   }
-  place here = place_of(conn);
+  remote_end here = remote_end_of(conn);
   here.memory = memory.remote_slice().encode();
   tell(here);
   for (std::uint32_t taken = 0;;) {
@@ -63,7 +63,7 @@ cordma::task<> serve_calls(const job& what, const teller& tell, cordma::connecti
   options.stream = stream_options(what);
   cordma::rpc::server server{options};
   server.handle<echo>([](bytes said) -> cordma::task<bytes> { co_return said; });
-  tell(place_of(conn));
+  tell(remote_end_of(conn));
   co_await server.serve(std::move(conn));
 }
 
@@ -77,7 +77,7 @@ cordma::task<> echo_messages(cordma::message_stream& stream) {
 }
 
 cordma::task<> serve_stream(const job& what, const teller& tell, cordma::connection conn) {
-  const place here = place_of(conn);
+  const remote_end here = remote_end_of(conn);
   cordma::message_stream stream{std::move(conn), stream_options(what)};
   tell(here);
   // The send of a long one ends when the client has it: so that others go on meanwhile.

@@ -110,11 +110,11 @@ void post(cordma::verbs::queue_pair& qp, What&& what) {
 template <class Each>
 std::size_t poll(cordma::verbs::completion_queue& cq, Each each) {
   constexpr std::size_t batch = 32;
-  std::array<ibv_wc, batch> entries;
-  const int n = cq.poll(entries);
+  std::array<ibv_wc, batch> completions;
+  const int n = cq.poll(completions);
   if (n < 0) fail_to_poll();
   for (int i = 0; i < n; ++i) {
-    const ibv_wc& wc = entries[std::size_t(i)];
+    const ibv_wc& wc = completions[std::size_t(i)];
     if (wc.status != IBV_WC_SUCCESS) fail(wc);
     each(wc);
   }

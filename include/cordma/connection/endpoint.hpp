@@ -20,7 +20,7 @@ struct CORDMA_EXPORT endpoint {
 
   std::string host{};  ///< A Unix socket's path; "@name": an abstract one (unix(7)).
   std::uint16_t port = 0;
-  bootstrap way = bootstrap::tcp;
+  bootstrap kind = bootstrap::tcp;
 
   endpoint() noexcept = default;
   endpoint(std::string of_host, std::uint16_t at_port) noexcept

@@ -25,7 +25,7 @@ struct CORDMA_EXPORT handler_failure {
 /// Called for each handler that threw, except `cancelled`. The hook must not throw.
 using failure_hook = callback<void(const handler_failure& failed)>;
 
-/// Accepts and handles connections until it is stopped, or `door` is closed, and until their
+/// Accepts and handles connections until it is stopped, or `acceptor` is closed, and until their
 /// handlers have ended. A stop is passed on to the handlers; a closed listener lets them finish. A
 /// handler that throws ends its own connection, and no other; `on_failure` is then called, if there
 /// is one.
@@ -38,8 +38,8 @@ using failure_hook = callback<void(const handler_failure& failed)>;
 /// On several cores: `runtime_group::serve`.
 /// \param connections_max  handlers at once, 1 to 2^20; others wait to be accepted.
 /// \errors errc::limit_exceeded: `connections_max`. What `listener::accept` throws, but `closed`.
-/// \thread that of `door`, which outlives it.
-CORDMA_EXPORT task<> serve(listener& door, connection_task handler, failure_hook on_failure = {},
-                           unsigned connections_max = 1024);
+/// \thread that of `acceptor`, which outlives it.
+CORDMA_EXPORT task<> serve(listener& acceptor, connection_task handler,
+                           failure_hook on_failure = {}, unsigned connections_max = 1024);
 
 }  // namespace cordma

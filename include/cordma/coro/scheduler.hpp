@@ -102,16 +102,16 @@ class CORDMA_EXPORT scheduler {
   /// Nothing is polled if this call of `run_ready` has other work. Returns true if `w` was
   /// notified: the coroutine then continues without suspending.
   [[nodiscard]] bool try_complete_inline(waiter& w) noexcept {
-    if (!is_alone_) return false;
+    if (!may_poll_inline_) return false;
     inline_polls_left_ -= polls_of_an_iteration;
     for (bool goes_on = true; ready_.empty(); goes_on = poll_inline(), --inline_polls_left_)
-      if (!goes_on || !is_alone_ || !last_.empty() || inline_polls_left_ < 0) return false;
+      if (!goes_on || !may_poll_inline_ || !last_.empty() || inline_polls_left_ < 0) return false;
     if (!w.list_hook<waiter>::is_linked() || !ready_.has_one()) return false;
     w.list_hook<waiter>::unlink();
     return true;
   }
   /// Makes other coroutines continue before the running one polls inline.
-  void forbid_inline_polls() noexcept { is_alone_ = false; }
+  void forbid_inline_polls() noexcept { may_poll_inline_ = false; }
   /// Calls `t` once, when this event-loop iteration ends. Call it only within one.
   void at_iteration_end(detail::iteration_end_hook& t) noexcept {
     forbid_inline_polls();
@@ -123,9 +123,9 @@ class CORDMA_EXPORT scheduler {
   std::size_t run_ready() noexcept {
     std::size_t resumed = 0;
     if (ready_.has_one()) {
-      is_alone_ = inline_polls_left_ >= 0 && last_.empty();
+      may_poll_inline_ = inline_polls_left_ >= 0 && last_.empty();
       resume(ready_.pop_front());
-      is_alone_ = false;
+      may_poll_inline_ = false;
       end_iteration();
       resumed = 1;
     } else if (!ready_.empty()) {
@@ -191,7 +191,7 @@ class CORDMA_EXPORT scheduler {
   bool more_ready_ = false;
   /// An event-loop iteration takes as long as this many polls.
   static constexpr int polls_of_an_iteration = 8;
-  bool is_alone_ = false;  // The running coroutine may poll inline.
+  bool may_poll_inline_ = false;  // The running coroutine may poll inline.
   int inline_polls_left_ = -1;
   timer* earliest_ = nullptr;  // Root of a pairing heap; null: the heap is empty.
   std::uint64_t order_ = 0;

@@ -118,10 +118,10 @@ class CORDMA_EXPORT server {
   /// \errors when the client has not closed the connection: why it was lost. What `message_stream`
   ///   throws.
   task<> serve(connection conn);
-  /// Accepts and serves connections until it is stopped, or `door` is closed, as by a drain of the
-  /// server. A connection that is lost is counted, and ends nothing. At most 2^20 at once; others
-  /// wait to be accepted. \errors what `listener::accept` throws, but `closed`.
-  task<> serve(listener& door);
+  /// Accepts and serves connections until it is stopped, or `acceptor` is closed, as by a drain of
+  /// the server. A connection that is lost is counted, and ends nothing. At most 2^20 at once;
+  /// others wait to be accepted. \errors what `listener::accept` throws, but `closed`.
+  task<> serve(listener& acceptor);
 
   /// Takes no more calls: they fail with errc::shutting_down. Closes the listeners. Running calls
   /// may end within `drain_timeout`; then they are stopped. A connection is closed when it has no

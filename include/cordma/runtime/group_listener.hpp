@@ -16,7 +16,7 @@ namespace cordma {
 
 namespace detail {
 class arrival;
-class door;
+class acceptor;
 }  // namespace detail
 
 /// Handles one connection on the thread of `rt`, the group's runtime number `index`; calls run side
@@ -74,14 +74,14 @@ class CORDMA_EXPORT group_listener {
   static constexpr std::chrono::milliseconds crowded_timeout{250};
 
   /// A thread of the group: its runtime, and the scope of its tasks.
-  struct place {
+  struct member_runtime {
     runtime& rt;
     scope& work;
   };
 
   /// Listens, and accepts nothing before `start`. \errors as `runtime_group::serve`.
-  group_listener(const std::vector<place>& places, const endpoint& local, serve_options options,
-                 connection_handler handler);
+  group_listener(const std::vector<member_runtime>& member_runtimes, const endpoint& local,
+                 serve_options options, connection_handler handler);
   group_listener(group_listener&&) = delete;
   ~group_listener();
   /// Returns when the first thread accepts.
@@ -94,7 +94,7 @@ class CORDMA_EXPORT group_listener {
   struct seat;
   using client = std::unique_ptr<detail::arrival>;
 
-  task<> accept_all(std::unique_ptr<detail::door> door);
+  task<> accept_all(std::unique_ptr<detail::acceptor> acceptor);
   void drop_handshakes() noexcept;
   bool hand_over(client newcomer) noexcept;
   seat& next_seat(const detail::arrival& newcomer) noexcept;
@@ -106,7 +106,7 @@ class CORDMA_EXPORT group_listener {
   const connection_handler handler_;
   std::vector<std::unique_ptr<seat>> seats_;
   // The first thread uses the following members.
-  std::unique_ptr<detail::door> door_;  // Until `accept_all` has it.
+  std::unique_ptr<detail::acceptor> acceptor_;  // Until `accept_all` has it.
   endpoint local_;
   semaphore room_;
   std::size_t last_seat_;

@@ -50,10 +50,10 @@ class CORDMA_EXPORT completion_queue {
   [[nodiscard]] ibv_cq* native_handle() const noexcept { return cq_.get(); }
   [[nodiscard]] unsigned capacity() const noexcept { return static_cast<unsigned>(cq_->cqe); }
 
-  /// Reaps up to `entries.size()` completions. Returns how many, negative when the device failed
-  /// (ibv_poll_cq(3)). \cost  no system call.
-  [[nodiscard]] int poll(std::span<ibv_wc> entries) noexcept {
-    return ibv_poll_cq(cq_.get(), static_cast<int>(entries.size()), entries.data());
+  /// Reaps up to `completions.size()` completions. Returns how many, negative when the device
+  /// failed (ibv_poll_cq(3)). \cost  no system call.
+  [[nodiscard]] int poll(std::span<ibv_wc> completions) noexcept {
+    return ibv_poll_cq(cq_.get(), static_cast<int>(completions.size()), completions.data());
   }
 
   /// Arms the queue: the next completion raises one event (ibv_req_notify_cq(3)). A completion

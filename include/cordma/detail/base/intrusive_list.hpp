@@ -14,11 +14,11 @@ template <class T>
 class list_hook {
  public:
   list_hook() noexcept = default;
-  list_hook(list_hook&& other) noexcept { take_place(other); }
+  list_hook(list_hook&& other) noexcept { replace_in_list(other); }
   list_hook& operator=(list_hook&& other) noexcept {
     if (this == &other) return *this;
     unlink();
-    take_place(other);
+    replace_in_list(other);
     return *this;
   }
   ~list_hook() { unlink(); }
@@ -33,7 +33,7 @@ class list_hook {
 
  private:
   friend class intrusive_list<T>;
-  void take_place(list_hook& other) noexcept {
+  void replace_in_list(list_hook& other) noexcept {
     if (!other.is_linked()) return;
     insert_before(other);
     other.unlink();

@@ -17,14 +17,14 @@ class protection_domain;
 
 namespace detail {
 
-class ways_in;
+class bootstrap_services;
 
 /// Finds a completion queue for a queue pair.
 class driver_supplier {
  public:
-  /// Returns a driver with room for `entries` requests, and for what the queue pair's pool, if any,
+  /// Returns a driver with room for `cqes` requests, and for what the queue pair's pool, if any,
   /// can complete there. \errors `error`.
-  virtual completion_queue_driver& driver_for(unsigned entries, const shared_receives* pool) = 0;
+  virtual completion_queue_driver& driver_for(unsigned cqes, const shared_receives* pool) = 0;
 
  protected:
   ~driver_supplier() = default;
@@ -41,7 +41,7 @@ struct connection_resources {
   detail::driver_supplier& drivers;
   cordma::lending& lending;
   mr_allocator& memory;  ///< Memory that agents lend and use.
-  detail::ways_in& ways;
+  detail::bootstrap_services& bootstraps;
   /// In manual mode nothing completes by itself: heartbeats are not counted, and flushes not
   /// awaited.
   completion_mode mode = completion_mode::event;

@@ -31,7 +31,7 @@ class alignas(64) lease_block {
   void acquire() noexcept { ++holders_; }
   /// Releases the block; the last release ends the lease.
   void release() noexcept {
-    if (--holders_ == 0) end_life();
+    if (--holders_ == 0) dispose();
   }
 
   [[nodiscard]] std::uint32_t generation() const noexcept {
@@ -65,7 +65,7 @@ class alignas(64) lease_block {
 
  private:
   friend class block_list<lease_block>;
-  void end_life() noexcept;
+  void dispose() noexcept;
 
   /// Atomic, because an old slice may read it when the block belongs to another thread.
   std::atomic<std::uint32_t> generation_ = 0;

@@ -88,19 +88,19 @@ class alignas(64) memory_block {
   [[gnu::always_inline]] void release() noexcept {
     // Release: this holder's use comes before the end. Acquire: for the last holder, so do all
     // others' uses.
-    if (std::uint32_t(word_.fetch_sub(1, std::memory_order_acq_rel)) == 1) end_life();
+    if (std::uint32_t(word_.fetch_sub(1, std::memory_order_acq_rel)) == 1) dispose();
   }
   /// Releases the owner's reference: slices are stale from here on; requests in flight keep the
   /// memory.
   void give_up() noexcept {
     constexpr std::uint64_t next_generation_one_less = (std::uint64_t{1} << 32) - 1;
     if (std::uint32_t(word_.fetch_add(next_generation_one_less, std::memory_order_acq_rel)) == 1)
-      end_life();
+      dispose();
   }
 
  private:
   friend class block_list<memory_block>;
-  void end_life() noexcept { kind_.on_release(*this, kind_.context); }
+  void dispose() noexcept { kind_.on_release(*this, kind_.context); }
 
   // generation << 32 | holders: one word, so that both are read and changed in one step.
   std::atomic<std::uint64_t> word_{0};

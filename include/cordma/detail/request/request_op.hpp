@@ -45,7 +45,7 @@ class CORDMA_EXPORT awaited_send : public send_operation {
   struct wait_state : stop_callback {
     explicit wait_state(awaited_send& o) noexcept : stop_callback{&on_stop}, owner{o} {}
     awaited_send& owner;
-    waiter_ref who;
+    waiter_ref awaiter;
     scheduler* resumes_on = nullptr;
   };
 

@@ -31,9 +31,9 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   return verb::post_srq_recv(srq, wr, bad_wr);
 }
 
-int poll_cq(ibv_cq* cq, int entries_max, ibv_wc* entries) {
+int poll_cq(ibv_cq* cq, int cqes_max, ibv_wc* completions) {
   if (const int e = entry::refused("ibv_poll_cq", cq->context)) return or_minus_one(e);
-  return verb::poll_cq(cq, entries_max, entries);
+  return verb::poll_cq(cq, cqes_max, completions);
 }
 
 int req_notify_cq(ibv_cq* cq, int solicited_only) {

@@ -95,7 +95,7 @@ int machine::bind(identifier& one, const address& at) {
 }
 
 int machine::bind_name(identifier& one, const address& at) {
-  if (!one.home->has_engine) return engine_needed;
+  if (!one.reports_to->has_engine) return engine_needed;
   int error = 0;
   const bool v6_only = at.family() == AF_INET6 && one.family_only;
   one.name = network_->bind(one.space, at.at(), v6_only, one.reuse, error);

@@ -110,8 +110,8 @@ const int fork_handler = ::pthread_atfork(nullptr, nullptr, &leave_to_the_parent
 }  // namespace softverbs::cm
 
 struct softverbs_cm_channel {
-  softverbs_cm_channel(cm::process& its_process, unique_fd counter) noexcept
-      : of{its_process}, events{std::move(counter)} {}
+  softverbs_cm_channel(cm::process& opened_by, unique_fd counter) noexcept
+      : of{opened_by}, events{std::move(counter)} {}
 
   cm::process& of;
   cm::channel events;

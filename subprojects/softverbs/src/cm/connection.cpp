@@ -109,7 +109,7 @@ void machine::admit(identifier& listening, std::unique_ptr<conversation> from,
                     const message& request) noexcept {
   identifier* made = nullptr;
   try {
-    made = &create(*listening.home);
+    made = &create(*listening.reports_to);
   } catch (const std::bad_alloc&) {
     return refuse(*from, request, reject_reason::no_resources, sidr_status::reject);
   }
@@ -149,11 +149,11 @@ void machine::admit(identifier& listening, std::unique_ptr<conversation> from,
     happened.answer.param.conn = parameters_of(request, request_private_bytes);
     happened.answer.ece = {request.ece_vendor, request.ece_options};
   }
-  if (!listening.home->push(happened)) {
+  if (!listening.reports_to->push(happened)) {
     destroy(one);
     return;
   }
-  one.told_in = listening.home;
+  one.told_in = listening.reports_to;
   --listening.backlog;
 }
 
@@ -320,7 +320,7 @@ void machine::raise(identifier& one, event happened) noexcept {
   happened.of = &one;
   happened.answer.uid = one.user;
   happened.answer.id = one.number;
-  one.home->push(happened);
+  one.reports_to->push(happened);
 }
 
 }  // namespace softverbs::cm

@@ -137,7 +137,7 @@ pending_request::outcome pending_request::receive_stream() noexcept {
 }
 
 entrance::entrance(poller& by, host& owner) : owner_{owner} {
-  for (places* one : {&by_tcp_, &by_names_})
+  for (pending_requests* one : {&by_tcp_, &by_names_})
     for (unsigned n = 0; n < requests_pending_max; ++n)
       one->push_back(std::make_unique<pending_request>(by, *this));
 }
@@ -162,11 +162,11 @@ void entrance::accept(unique_fd socket, bool by_unix, watched::time now) noexcep
   from.socket = std::move(socket);
   from.by_unix = by_unix;
   // A socket that is not welcome costs nobody a place.
-  if (knows_peer(from)) place_in(by_unix ? by_names_ : by_tcp_).take(std::move(from), now);
+  if (knows_peer(from)) slot_in(by_unix ? by_names_ : by_tcp_).take(std::move(from), now);
 }
 
 /// A free place. If there is none, the host that has most places loses its oldest.
-pending_request& entrance::place_in(places& among) noexcept {
+pending_request& entrance::slot_in(pending_requests& among) noexcept {
   pending_request* chosen = nullptr;
   std::ptrdiff_t most = 0;
   for (const auto& one : among) {

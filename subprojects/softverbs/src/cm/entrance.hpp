@@ -103,12 +103,12 @@ class entrance {
   [[nodiscard]] host& owner() noexcept { return owner_; }
 
  private:
-  using places = std::vector<std::unique_ptr<pending_request>>;
-  static pending_request& place_in(places& among) noexcept;
+  using pending_requests = std::vector<std::unique_ptr<pending_request>>;
+  static pending_request& slot_in(pending_requests& among) noexcept;
 
   host& owner_;
-  places by_tcp_;
-  places by_names_;
+  pending_requests by_tcp_;
+  pending_requests by_names_;
 };
 
 }  // namespace softverbs::cm

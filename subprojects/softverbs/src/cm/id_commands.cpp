@@ -63,11 +63,11 @@ int machine::migrate_id(channel& in, const command_body& body, const channel_fin
   if (old->has_engine && !in.has_engine) return engine_needed;
   if (old != &in) {
     old->move_events(*one, in);
-    one->home = &in;
+    one->reports_to = &in;
     in.for_each([&](const event& waits) {
       if (waits.of != one || waits.made == nullptr) return;
       waits.made->told_in = &in;
-      if (waits.made->home == old) waits.made->home = &in;
+      if (waits.made->reports_to == old) waits.made->reports_to = &in;
     });
   }
   const rdma_ucm_migrate_resp answer{one->events_reported};

@@ -74,8 +74,8 @@ struct waiting_request final : conversation::user {
 struct identifier final : conversation::user {
   using time = node_service::time;
 
-  identifier(machine& of, channel& in, std::uint32_t its_number) noexcept
-      : owner{of}, home{&in}, number{its_number} {}
+  identifier(machine& of, channel& in, std::uint32_t assigned) noexcept
+      : owner{of}, reports_to{&in}, number{assigned} {}
 
   void on_message(const message&) noexcept override;
   void on_end(int error) noexcept override;
@@ -87,7 +87,7 @@ struct identifier final : conversation::user {
   [[nodiscard]] ibv_gid destination_gid() const noexcept;
 
   machine& owner;
-  channel* home;
+  channel* reports_to;
   channel* told_in = nullptr;  ///< the channel in which its connect request waits to be read
   const std::uint32_t number;  ///< the program's handle
   std::uint64_t user = 0;      ///< 0: its events are dropped

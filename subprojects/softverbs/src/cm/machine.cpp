@@ -98,7 +98,7 @@ bool machine::get_event(channel& in, const command_body& body, int& error) noexc
 
 void machine::close(channel& in) noexcept {
   for (const auto& one : identifiers_)
-    if (one && one->home == &in) destroy(*one);
+    if (one && one->reports_to == &in) destroy(*one);
 }
 
 void machine::run(time now) noexcept {
@@ -154,10 +154,10 @@ std::uint32_t machine::destroy(identifier& one) noexcept {
   for (waiting_request& waits : one.waiting)
     refuse(*waits.from, waits.request, reject_reason::consumer_defined, sidr_status::reject);
   // Connections that the program was never told of end with their listener.
-  one.home->revoke([&](const event& waits) { return waits.of == &one; },
-                   [&](const event& waits) {
-                     if (waits.made != nullptr) destroy(*waits.made);
-                   });
+  one.reports_to->revoke([&](const event& waits) { return waits.of == &one; },
+                         [&](const event& waits) {
+                           if (waits.made != nullptr) destroy(*waits.made);
+                         });
   // The program may know the number of a connection before it reads the connect request.
   if (one.told_in != nullptr)
     one.told_in->revoke([&](const event& waits) { return waits.made == &one; },
@@ -170,7 +170,7 @@ std::uint32_t machine::destroy(identifier& one) noexcept {
 
 int machine::find(const channel& in, std::uint32_t number, identifier*& found) noexcept {
   if (number >= identifiers_.size() || !identifiers_[number]) return ENOENT;
-  if (identifiers_[number]->home != &in) return EINVAL;
+  if (identifiers_[number]->reports_to != &in) return EINVAL;
   found = identifiers_[number].get();
   return 0;
 }

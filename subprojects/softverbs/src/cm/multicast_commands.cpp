@@ -92,7 +92,7 @@ int machine::leave(channel& in, const command_body& body) {
   if (const int error = body.read(command)) return error;
   membership* const left = command.id < groups_.size() ? groups_[command.id] : nullptr;
   if (left == nullptr) return ENOENT;
-  if (left->of->home != &in) return EINVAL;
+  if (left->of->reports_to != &in) return EINVAL;
   const rdma_ucm_destroy_id_resp answer{left->events_reported};
   leave_group(*left);
   return write_answer(command.response, &answer, sizeof answer);
@@ -101,7 +101,7 @@ int machine::leave(channel& in, const command_body& body) {
 void machine::leave_group(membership& left) noexcept {
   groups_[left.number] = nullptr;
   identifier& of = *left.of;
-  of.home->revoke([&](const event& waits) { return waits.group == &left; });
+  of.reports_to->revoke([&](const event& waits) { return waits.group == &left; });
   of.groups.remove_if([&](const membership& one) { return &one == &left; });
 }
 

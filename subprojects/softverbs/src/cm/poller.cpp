@@ -19,13 +19,13 @@ constexpr int events_max = 64;  ///< in one run; the epoll stays readable while 
 watched::watched(poller& by) noexcept : poller_{by}, index_{by.take(*this)} {}
 
 watched::~watched() {
-  if (has_place()) poller_.free(index_);
+  if (is_registered()) poller_.free(index_);
 }
 
 bool watched::watch(int fd, std::uint32_t events) noexcept {
-  return has_place() &&
+  return is_registered() &&
          softverbs::watch(poller_.epoll_.get(), fd, events,
-                          {source::service, index_, poller_.places_[index_].generation});
+                          {source::service, index_, poller_.slots_[index_].generation});
 }
 
 void watched::unwatch(int fd) noexcept {
@@ -33,7 +33,7 @@ void watched::unwatch(int fd) noexcept {
 }
 
 void watched::set_deadline(time when) noexcept {
-  if (!has_place()) return;
+  if (!is_registered()) return;
   const time before = poller_.deadline();
   poller_.deadlines_.forget(index_);
   if (when != time::max()) poller_.deadlines_.set(index_, when);
@@ -47,27 +47,27 @@ bool poller::open() noexcept {
   return epoll_ && wake_ && softverbs::watch(epoll_.get(), wake_.get(), EPOLLIN, {source::wake});
 }
 
-std::uint16_t poller::take(watched& who) noexcept {
+std::uint16_t poller::take(watched& target) noexcept {
   if (free_.empty()) {
-    if (places_.size() == indices_max) return watched::none;
+    if (slots_.size() == indices_max) return watched::none;
     try {
-      places_.emplace_back();
-      free_.reserve(places_.capacity());
+      slots_.emplace_back();
+      free_.reserve(slots_.capacity());
     } catch (const std::bad_alloc&) {
       return watched::none;  // A place more than free_ can hold stays unused.
     }
-    free_.push_back(static_cast<std::uint16_t>(places_.size() - 1));
+    free_.push_back(static_cast<std::uint16_t>(slots_.size() - 1));
   }
   const std::uint16_t index = free_.back();
   free_.pop_back();
-  places_[index].who = &who;
+  slots_[index].target = &target;
   return index;
 }
 
 void poller::free(std::uint16_t index) noexcept {
   deadlines_.forget(index);
-  places_[index].who = nullptr;
-  ++places_[index].generation;
+  slots_[index].target = nullptr;
+  ++slots_[index].generation;
   free_.push_back(index);
 }
 
@@ -81,19 +81,19 @@ void poller::run(time now) noexcept {
     eventfd_t wakes = 0;
     if (tag.from == source::wake) {
       (void)::eventfd_read(wake_.get(), &wakes);
-    } else if (const place& at = places_[tag.index];
-               at.who != nullptr && at.generation == tag.generation) {
-      at.who->on_event(event.events, now);
+    } else if (const slot& at = slots_[tag.index];
+               at.target != nullptr && at.generation == tag.generation) {
+      at.target->on_event(event.events, now);
     }
   }
   for (std::uint32_t index = 0; (index = deadlines_.take_due(now)) != index_set::none;)
-    places_[index].who->on_time(now);
+    slots_[index].target->on_time(now);
   is_running_ = false;
 }
 
 void poller::abandon() noexcept {
-  for (const place& one : places_)
-    if (one.who != nullptr) one.who->close_copies();
+  for (const slot& one : slots_)
+    if (one.target != nullptr) one.target->close_copies();
   epoll_.reset();
   wake_.reset();
 }

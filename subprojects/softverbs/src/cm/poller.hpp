@@ -35,7 +35,7 @@ class watched {
   explicit watched(poller& by) noexcept;
   ~watched();
 
-  [[nodiscard]] bool has_place() const noexcept { return index_ != none; }
+  [[nodiscard]] bool is_registered() const noexcept { return index_ != none; }
   /// Watches the descriptor for other events than before, or starts to. False: out of memory.
   bool watch(int fd, std::uint32_t events) noexcept;
   void unwatch(int fd) noexcept;
@@ -65,17 +65,17 @@ class poller {
 
  private:
   friend class watched;
-  struct place {
-    watched* who = nullptr;
+  struct slot {
+    watched* target = nullptr;
     std::uint32_t generation = 0;
   };
-  std::uint16_t take(watched& who) noexcept;
+  std::uint16_t take(watched& target) noexcept;
   void free(std::uint16_t index) noexcept;
 
   unique_fd epoll_;
   unique_fd wake_;  ///< readable when a deadline moved forward outside run()
   bool is_running_ = false;
-  std::vector<place> places_;
+  std::vector<slot> slots_;
   std::vector<std::uint16_t> free_;
   deadline_heap deadlines_;
 };

@@ -52,8 +52,13 @@ void conversation_count::remove(const in6_addr& begun_by) noexcept {
 
 socket_conversation::socket_conversation(poller& by, conversation_count& count,
                                          const message& request, const route& to,
-                                         user& who) noexcept
-    : watched{by}, count_{count}, begun_by_{this_host}, user_{&who}, route_{to}, request_{request} {
+                                         user& owner) noexcept
+    : watched{by},
+      count_{count},
+      begun_by_{this_host},
+      user_{&owner},
+      route_{to},
+      request_{request} {
   count_.add(begun_by_);
   request_.source.scope = request_.destination.scope = 0;
 }
@@ -76,7 +81,7 @@ socket_conversation::~socket_conversation() {
 }
 
 bool socket_conversation::begin(time now) noexcept {
-  if (!has_place()) return false;
+  if (!is_registered()) return false;
   give_up_at_ = now + takeover_time;
   const int error = attempt();
   if (is_lack(error)) return false;
@@ -184,8 +189,8 @@ void socket_conversation::flush() noexcept {
 
 // ---- receiving
 
-void socket_conversation::set_user(user& who) noexcept {
-  user_ = &who;
+void socket_conversation::set_user(user& owner) noexcept {
+  user_ = &owner;
   watch_socket();
 }
 

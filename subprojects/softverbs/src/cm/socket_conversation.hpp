@@ -64,7 +64,7 @@ class socket_conversation final : public conversation, private watched {
 
   /// A requester; `count` is not full.
   socket_conversation(poller& by, conversation_count& count, const message& request,
-                      const route& to, user& who) noexcept;
+                      const route& to, user& owner) noexcept;
   /// The other side, which has read the request from `socket`.
   socket_conversation(poller& by, conversation_count& count, unique_fd socket,
                       const route& from) noexcept;
@@ -73,7 +73,7 @@ class socket_conversation final : public conversation, private watched {
   /// The first attempt of a requester. False: out of descriptors or memory.
   [[nodiscard]] bool begin(time now) noexcept;
 
-  void set_user(user& who) noexcept override;
+  void set_user(user& owner) noexcept override;
   void send(const message& one) noexcept override;
   [[nodiscard]] in6_addr peer_host() const noexcept override { return route_.peer_host; }
 

@@ -45,7 +45,7 @@ class name_binding final : public binding {
  public:
   name_binding(socket_transport& by, const bound_name& name) noexcept;
   ~name_binding() override;
-  [[nodiscard]] bool open(unique_fd socket) noexcept { return door_.open(std::move(socket)); }
+  [[nodiscard]] bool open(unique_fd socket) noexcept { return acceptor_.open(std::move(socket)); }
 
   [[nodiscard]] const endpoint& at() const noexcept override { return name_.at; }
   int listen() noexcept override;
@@ -55,13 +55,13 @@ class name_binding final : public binding {
   socket_transport& transport_;
   bound_name name_;
   bool listens_ = false;
-  acceptor door_;
+  acceptor acceptor_;
 };
 
 class socket_transport final : public transport, private entrance::host {
  public:
-  explicit socket_transport(transport::listener& who)
-      : listener_{who}, tcp_{tcp_settings_of_environment()} {
+  explicit socket_transport(transport::listener& owner)
+      : listener_{owner}, tcp_{tcp_settings_of_environment()} {
     const char* link = std::getenv("SOFTVERBS_LINK");
     tcp_forced_ = link != nullptr && std::strcmp(link, "tcp") == 0;
     read_any_uid();
@@ -72,7 +72,7 @@ class socket_transport final : public transport, private entrance::host {
   std::unique_ptr<binding> bind(std::uint16_t space, const endpoint& wanted, bool v6_only,
                                 bool reuse, int& error) noexcept override;
   std::unique_ptr<conversation> start(const message& request,
-                                      conversation::user& who) noexcept override;
+                                      conversation::user& owner) noexcept override;
 
   // ---- node_service
   [[nodiscard]] int descriptor() const noexcept override { return poller_.descriptor(); }
@@ -82,7 +82,7 @@ class socket_transport final : public transport, private entrance::host {
 
   // ---- bindings
   [[nodiscard]] poller& events() noexcept { return poller_; }
-  [[nodiscard]] entrance& way_in() noexcept { return entrance_; }
+  [[nodiscard]] entrance& incoming() noexcept { return entrance_; }
   int add(name_binding& one) noexcept;
   void remove(name_binding& one) noexcept;
 
@@ -91,7 +91,7 @@ class socket_transport final : public transport, private entrance::host {
   class held_port final : private watched {
    public:
     held_port(poller& by, entrance& into, const tcp_settings& tcp) noexcept
-        : watched{by}, door_{by, into, false}, tcp_{tcp} {}
+        : watched{by}, acceptor_{by, into, false}, tcp_{tcp} {}
     void claim(time now) noexcept;
     void give_up() noexcept;
 
@@ -100,7 +100,7 @@ class socket_transport final : public transport, private entrance::host {
     void on_time(time now) noexcept override { claim(now); }
     void close_copies() noexcept override {}
 
-    acceptor door_;
+    acceptor acceptor_;
     const tcp_settings& tcp_;
   };
 
@@ -126,7 +126,7 @@ class socket_transport final : public transport, private entrance::host {
 // ---- names
 
 name_binding::name_binding(socket_transport& by, const bound_name& name) noexcept
-    : transport_{by}, name_{name}, door_{by.events(), by.way_in(), true} {}
+    : transport_{by}, name_{name}, acceptor_{by.events(), by.incoming(), true} {}
 
 name_binding::~name_binding() {
   if (listens_) transport_.remove(*this);
@@ -139,9 +139,9 @@ int name_binding::listen() noexcept {
     bound_name own = name_;
     own.reuse = false;
     int error = 0;
-    unique_fd socket = claim(own, door_.descriptor(), error);
+    unique_fd socket = claim(own, acceptor_.descriptor(), error);
     if (!socket) return error;
-    if (!door_.open(std::move(socket))) return ENOMEM;
+    if (!acceptor_.open(std::move(socket))) return ENOMEM;
     name_ = own;
   }
   const int error = transport_.add(*this);
@@ -205,20 +205,20 @@ name_binding* socket_transport::find(const message& request) noexcept {
 // ---- the well-known port
 
 void socket_transport::held_port::claim(time now) noexcept {
-  if (door_.is_open()) return;
+  if (acceptor_.is_open()) return;
   unique_fd socket = open_tcp_listener(tcp_.listen, cm_port(tcp_.port));
-  if (!socket || !door_.open(std::move(socket))) set_deadline(now + claim_period);
+  if (!socket || !acceptor_.open(std::move(socket))) set_deadline(now + claim_period);
 }
 
 void socket_transport::held_port::give_up() noexcept {
-  door_.close();
+  acceptor_.close();
   set_deadline(time::max());
 }
 
 // ---- requests
 
 std::unique_ptr<conversation> socket_transport::start(const message& request,
-                                                      conversation::user& who) noexcept {
+                                                      conversation::user& owner) noexcept {
   if (!poller_.is_open() || conversations_.is_full()) return nullptr;
   route to;
   const bool is_near = is_own(request.destination.address);
@@ -228,7 +228,7 @@ std::unique_ptr<conversation> socket_transport::start(const message& request,
   to.from_source = !is_near && !is_wildcard(request.source.address);
   if (!is_near) to.peer_host = to.host;
   std::unique_ptr<socket_conversation> made{
-      new (std::nothrow) socket_conversation{poller_, conversations_, request, to, who}};
+      new (std::nothrow) socket_conversation{poller_, conversations_, request, to, owner}};
   if (!made || !made->begin(std::chrono::steady_clock::now())) return nullptr;
   return made;
 }
@@ -286,9 +286,9 @@ void socket_transport::refuse(const arrival& from, const message& request, bool 
 
 }  // namespace
 
-std::unique_ptr<transport> make_transport(transport::listener& who) noexcept {
+std::unique_ptr<transport> make_transport(transport::listener& owner) noexcept {
   try {
-    auto made = std::make_unique<socket_transport>(who);
+    auto made = std::make_unique<socket_transport>(owner);
     if (made->open()) return made;
   } catch (const std::exception&) {
     // Out of memory; or settings are malformed, for which the node did not start either.

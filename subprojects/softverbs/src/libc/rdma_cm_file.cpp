@@ -56,16 +56,17 @@ int open_channel(int flags) noexcept {
 
 int open_rdma_cm(int flags) {
   if (is_off()) return open_kernel(flags);
-  server who = chosen.load(std::memory_order_relaxed);
-  if (who == server::undecided) {
+  server answering = chosen.load(std::memory_order_relaxed);
+  if (answering == server::undecided) {
     const int fd = environment_says("SOFTVERBS_CM", "soft") ? -1 : open_kernel(flags);
     if (fd < 0 && is_passing(errno)) return fd;
     const server wanted = fd >= 0 ? server::kernel : server::softverbs;
-    if (chosen.compare_exchange_strong(who, wanted, std::memory_order_relaxed)) who = wanted;
-    if (fd >= 0 && who == server::kernel) return fd;
+    if (chosen.compare_exchange_strong(answering, wanted, std::memory_order_relaxed))
+      answering = wanted;
+    if (fd >= 0 && answering == server::kernel) return fd;
     if (fd >= 0) next<"close", int(int)>()(fd);  // Another thread decided meanwhile.
   }
-  return who == server::kernel ? open_kernel(flags) : open_channel(flags);
+  return answering == server::kernel ? open_kernel(flags) : open_channel(flags);
 }
 
 dev_t rdma_cm_device() noexcept {

@@ -98,7 +98,7 @@ bool group_network::open(const tcp_settings& tcp, const char* peers) {
   port_ = static_cast<std::uint16_t>(tcp.port + announcement_port);
   listen_ = tcp.listen;
   has_peers_ = peers != nullptr && *peers != '\0';
-  ways_.clear();
+  routes_.clear();
   if (has_peers_)
     read_peers(peers, tcp.listen);
   else
@@ -126,11 +126,11 @@ bool group_network::bind(std::uint16_t port) noexcept {
   const socklen_t bytes = is_ip4_ ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
   if (!good || ::bind(fd, reinterpret_cast<const sockaddr*>(&name), bytes) != 0) return false;
   socket_ = std::move(opened);
-  std::erase_if(ways_, [this](const way& one) { return one.interface != 0 && !join(one); });
+  std::erase_if(routes_, [this](const route& one) { return one.interface != 0 && !join(one); });
   return true;
 }
 
-bool group_network::join(const way& on) noexcept {
+bool group_network::join(const route& on) noexcept {
   if (is_ip4_) {
     const ip_mreqn where{ip4_of(on.to), ip4_of(on.from), static_cast<int>(on.interface)};
     return ::setsockopt(socket_.get(), IPPROTO_IP, IP_ADD_MEMBERSHIP, &where, sizeof where) == 0;
@@ -143,19 +143,19 @@ void group_network::find_interfaces(const in6_addr& listen) {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return;
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner{list, &::freeifaddrs};
-  for (const ifaddrs* one = list; one != nullptr && ways_.size() < announced_ways_max;
+  for (const ifaddrs* one = list; one != nullptr && routes_.size() < announced_routes_max;
        one = one->ifa_next) {
     in6_addr address{};
     if (!read_interface(*one, address) || is_mapped(address) != is_ip4_) continue;
     // Other hosts connect to the source of an announcement, which must name the host everywhere.
     if (is_any(listen) ? IN6_IS_ADDR_LINKLOCAL(&address) : !same(address, listen)) continue;
-    ways_.push_back({is_ip4_ ? ip4_group : ip6_group, address, ::if_nametoindex(one->ifa_name)});
+    routes_.push_back({is_ip4_ ? ip4_group : ip6_group, address, ::if_nametoindex(one->ifa_name)});
   }
 }
 
 void group_network::read_peers(const char* list, const in6_addr& listen) {
   std::string_view rest{list};
-  while (!rest.empty() && ways_.size() < announced_ways_max) {
+  while (!rest.empty() && routes_.size() < announced_routes_max) {
     const std::size_t end = rest.find(',');
     const std::string word{rest.substr(0, end)};
     rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
@@ -166,7 +166,7 @@ void group_network::read_peers(const char* list, const in6_addr& listen) {
     else if (::inet_pton(AF_INET6, word.c_str(), &host) != 1)
       host = {};
     if (is_mapped(host) == is_ip4_ && !is_any(host))
-      ways_.push_back({host, is_any(listen) ? in6_addr{} : listen, 0});
+      routes_.push_back({host, is_any(listen) ? in6_addr{} : listen, 0});
     else
       warn_once(hint::bad_peer,
                 "softverbs: SOFTVERBS_PEERS: '%s' is no address of the kind of SOFTVERBS_LISTEN\n",
@@ -175,7 +175,7 @@ void group_network::read_peers(const char* list, const in6_addr& listen) {
 }
 
 void group_network::send(std::span<const std::byte> datagram) noexcept {
-  for (const way& one : ways_) {
+  for (const route& one : routes_) {
     envelope to;
     if (is_ip4_)
       address_ip4(to, one.to, port_, one.from, one.interface);
@@ -195,8 +195,8 @@ void group_network::send(std::span<const std::byte> datagram) noexcept {
 }
 
 bool group_network::hears(const in6_addr& host) const noexcept {
-  return !has_peers_ || std::any_of(ways_.begin(), ways_.end(),
-                                    [&](const way& one) { return same(one.to, host); });
+  return !has_peers_ || std::any_of(routes_.begin(), routes_.end(),
+                                    [&](const route& one) { return same(one.to, host); });
 }
 
 std::optional<group_network::received> group_network::receive(std::span<std::byte> room) noexcept {

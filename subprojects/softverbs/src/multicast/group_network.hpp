@@ -16,7 +16,7 @@ namespace softverbs {
 
 /// Announcements go to UDP port SOFTVERBS_PORT + this.
 inline constexpr std::uint16_t announcement_port = process_slots;
-inline constexpr std::size_t announced_ways_max = 64;  ///< interfaces or hosts to announce to
+inline constexpr std::size_t announced_routes_max = 64;  ///< interfaces or hosts to announce to
 
 /// The way of announcements to other hosts and from them: IP multicast on the interfaces of this
 /// host, or unicast to the hosts of SOFTVERBS_PEERS. Callers lock.
@@ -46,7 +46,7 @@ class group_network {
 
  private:
   /// Where a datagram goes: the IP group on an interface, or a host.
-  struct way {
+  struct route {
     in6_addr to{};
     in6_addr from{};         ///< all zero: the system chooses
     unsigned interface = 0;  ///< 0: the system chooses
@@ -54,14 +54,14 @@ class group_network {
   bool bind(std::uint16_t port) noexcept;
   void find_interfaces(const in6_addr& listen);
   void read_peers(const char* list, const in6_addr& listen);
-  bool join(const way& on) noexcept;
+  bool join(const route& on) noexcept;
 
   bool is_ip4_ = false;
   bool has_peers_ = false;
   in6_addr listen_{};
   std::uint16_t port_ = 0;
   unique_fd socket_;
-  std::vector<way> ways_;
+  std::vector<route> routes_;
 };
 
 }  // namespace softverbs

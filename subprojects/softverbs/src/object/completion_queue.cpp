@@ -106,11 +106,11 @@ int destroy_cq(ibv_cq* handle) {
   return 0;
 }
 
-int poll_cq(ibv_cq* handle, int entries_max, ibv_wc* entries) {
+int poll_cq(ibv_cq* handle, int cqes_max, ibv_wc* completions) {
   completion_queue& cq = behind(handle);
-  if (const int taken = take(cq, entries_max, entries)) return taken;
+  if (const int taken = take(cq, cqes_max, completions)) return taken;
   cq.owner->local_node->on_empty_poll(cq);
-  return take(cq, entries_max, entries);
+  return take(cq, cqes_max, completions);
 }
 
 int req_notify_cq(ibv_cq* handle, int solicited_only) {

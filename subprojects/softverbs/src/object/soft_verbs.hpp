@@ -35,7 +35,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* ctx, ibv_cq_init_attr_ex* attr);
 int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr);
 int resize_cq(ibv_cq* cq, int cqe);
 int destroy_cq(ibv_cq* cq);
-int poll_cq(ibv_cq* cq, int entries_max, ibv_wc* entries);
+int poll_cq(ibv_cq* cq, int cqes_max, ibv_wc* completions);
 int req_notify_cq(ibv_cq* cq, int solicited_only);
 int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context);
 // ibv_ack_cq_events is inline for all devices: it counts in the public structure.

@@ -54,26 +54,26 @@ constexpr std::uint32_t short_bytes_max = 4096;
   const send_request& request = qp.request(index);
   const bool wanted = qp.signals_all || (request.flags & IBV_SEND_SIGNALED) != 0;
   if (!wanted && status == IBV_WC_SUCCESS) return true;
-  completion entry{};
-  entry.wc.wr_id = request.wr_id;
-  entry.wc.status = status;
-  entry.wc.opcode = completed_opcode(request.opcode);
-  entry.wc.vendor_err = status == IBV_WC_SUCCESS ? 0 : static_cast<std::uint32_t>(request.opcode);
-  entry.wc.byte_len = request.length;
-  entry.wc.qp_num = qp.number();
-  entry.released = &qp.slot->released;
-  entry.release_to = index + 1;
+  completion cqe{};
+  cqe.wc.wr_id = request.wr_id;
+  cqe.wc.status = status;
+  cqe.wc.opcode = completed_opcode(request.opcode);
+  cqe.wc.vendor_err = status == IBV_WC_SUCCESS ? 0 : static_cast<std::uint32_t>(request.opcode);
+  cqe.wc.byte_len = request.length;
+  cqe.wc.qp_num = qp.number();
+  cqe.released = &qp.slot->released;
+  cqe.release_to = index + 1;
   if (!to) to.emplace(qp.send_cq());
-  return to->push(entry, false);
+  return to->push(cqe, false);
 }
 
 /// Pushes the CQEs of all requests that succeeded since the last report, up to `end`.
 [[gnu::noinline]] void report_to(queue_pair& qp, std::uint64_t end) noexcept {
   bool all = true;
   {
-    std::optional<completion_writer> entries;
+    std::optional<completion_writer> cqes;
     for (std::uint64_t& next = qp.sends.reported; next != end; ++next)
-      all &= report(qp, next, IBV_WC_SUCCESS, entries);
+      all &= report(qp, next, IBV_WC_SUCCESS, cqes);
   }
   if (!all) raise_queue_error(qp);
 }
@@ -255,8 +255,8 @@ void complete_oldest(queue_pair& qp, ibv_wc_status status) noexcept {
   ring.reported = ring.completed;
   bool is_reported = true;
   {
-    std::optional<completion_writer> entries;
-    is_reported = report(qp, index, status, entries);
+    std::optional<completion_writer> cqes;
+    is_reported = report(qp, index, status, cqes);
   }
   if (!is_reported) raise_queue_error(qp);
 }

@@ -62,8 +62,8 @@ void complete_receive(queue_pair& qp, const frame_header& header, ibv_wc_status 
                       std::uint16_t slid) noexcept {
   responder_state& state = qp.responder;
   state.has_request = false;
-  completion entry{};
-  ibv_wc& wc = entry.wc;
+  completion cqe{};
+  ibv_wc& wc = cqe.wc;
   wc.wr_id = state.request.wr_id;
   wc.status = status;
   wc.opcode = header.kind == frame_kind::write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
@@ -88,7 +88,7 @@ void complete_receive(queue_pair& qp, const frame_header& header, ibv_wc_status 
     wc.vendor_err = static_cast<std::uint32_t>(header.kind);
   }
   const bool solicited = (header.flags & frame_flag::solicited) != 0;
-  if (!push(qp.receive_cq(), entry, solicited)) raise_queue_error(qp);
+  if (!push(qp.receive_cq(), cqe, solicited)) raise_queue_error(qp);
 }
 
 reply end_message(queue_pair& qp, const incoming& piece) noexcept {

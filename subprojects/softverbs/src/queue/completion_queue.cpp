@@ -20,15 +20,15 @@ completion& at(completion_queue& cq, std::uint64_t index) noexcept {
   return cq.ring[slot_index(cq, index)];
 }
 
-/// Makes sure that the next entry has a slot; the queue holds `entries`.
-void make_slot(completion_queue& cq, std::uint64_t entries) noexcept {
-  if (entries == 0) {
+/// Makes sure that the next entry has a slot; the queue holds `cqes`.
+void make_slot(completion_queue& cq, std::uint64_t cqes) noexcept {
+  if (cqes == 0) {
     cq.tail = 0;
     cq.slots = std::min(slots_first, cq.ring.size());
   }
-  if (entries < cq.slots) return;
+  if (cqes < cq.slots) return;
   // All slots are taken. Double them: the entries of every other round move to the new half.
-  for (std::uint64_t index = cq.tail - entries; index != cq.tail; ++index) {
+  for (std::uint64_t index = cq.tail - cqes; index != cq.tail; ++index) {
     if ((index & cq.slots) == 0) continue;
     const std::size_t from = slot_index(cq, index), to = from + cq.slots;
     cq.ring[to] = cq.ring[from];
@@ -62,11 +62,10 @@ void announce(completion_queue& cq, bool solicited) noexcept {
 }
 
 /// Frees the send WQEs up to that of this entry.
-void release(const completion& entry) noexcept {
-  if (entry.released == nullptr) return;
-  std::uint64_t before = entry.released->load(std::memory_order_relaxed);
-  while (before < entry.release_to &&
-         !entry.released->compare_exchange_weak(before, entry.release_to)) {
+void release(const completion& cqe) noexcept {
+  if (cqe.released == nullptr) return;
+  std::uint64_t before = cqe.released->load(std::memory_order_relaxed);
+  while (before < cqe.release_to && !cqe.released->compare_exchange_weak(before, cqe.release_to)) {
   }
 }
 
@@ -81,7 +80,7 @@ std::uint64_t pop(completion_queue& cq) noexcept {
 
 }  // namespace
 
-bool completion_writer::push(const completion& entry, bool solicited) noexcept {
+bool completion_writer::push(const completion& cqe, bool solicited) noexcept {
   completion_queue& cq = cq_;
   const std::uint64_t count = cq.count.load(std::memory_order_relaxed);
   if (cq.overrun || count + cq.hidden >= static_cast<std::uint64_t>(cq.handle.cqe)) {
@@ -89,10 +88,10 @@ bool completion_writer::push(const completion& entry, bool solicited) noexcept {
     is_first_loss_ |= !std::exchange(cq.overrun, true);
     return false;
   }
-  if (entry.wc.status != IBV_WC_SUCCESS) solicited = true;  // ibv_req_notify_cq(3)
+  if (cqe.wc.status != IBV_WC_SUCCESS) solicited = true;  // ibv_req_notify_cq(3)
   make_slot(cq, count + cq.hidden);
   if (!cq.timestamps.empty()) cq.timestamps[slot_index(cq, cq.tail)] = now_ns();
-  at(cq, cq.tail++) = entry;
+  at(cq, cq.tail++) = cqe;
   if (cq.withheld) {
     ++cq.hidden;
     cq.hidden_solicited |= solicited;
@@ -104,8 +103,8 @@ bool completion_writer::push(const completion& entry, bool solicited) noexcept {
   return true;
 }
 
-bool push(completion_queue& cq, const completion& entry, bool solicited) noexcept {
-  return completion_writer{cq}.push(entry, solicited);
+bool push(completion_queue& cq, const completion& cqe, bool solicited) noexcept {
+  return completion_writer{cq}.push(cqe, solicited);
 }
 
 void arm(completion_queue& cq, armed how) {
@@ -114,12 +113,12 @@ void arm(completion_queue& cq, armed how) {
   if (cq.count.load(std::memory_order_relaxed) != 0 && is_due(cq.arm, cq.silent)) raise_event(cq);
 }
 
-int take(completion_queue& cq, int entries_max, ibv_wc* entries) {
+int take(completion_queue& cq, int cqes_max, ibv_wc* cqes) {
   if (cq.count.load(std::memory_order_acquire) == 0) return 0;
   const std::lock_guard lock{cq.mutex};
   int taken = 0;
-  while (taken < entries_max && cq.count.load(std::memory_order_relaxed) != 0)
-    entries[taken++] = at(cq, pop(cq)).wc;
+  while (taken < cqes_max && cq.count.load(std::memory_order_relaxed) != 0)
+    cqes[taken++] = at(cq, pop(cq)).wc;
   return taken;
 }
 
@@ -137,17 +136,17 @@ bool resize(completion_queue& cq, int cqe) {
   std::vector<completion> ring(std::bit_ceil(static_cast<std::size_t>(cqe)));
   const std::lock_guard lock{cq.mutex};
   std::vector<std::uint64_t> timestamps(cq.timestamps.empty() ? 0 : ring.size());
-  const std::uint64_t entries = cq.count.load(std::memory_order_relaxed) + cq.hidden;
-  if (entries > static_cast<std::uint64_t>(cqe)) return false;
-  for (std::uint64_t i = 0; i != entries; ++i) {
-    const std::size_t from = slot_index(cq, cq.tail - entries + i);
+  const std::uint64_t cqes = cq.count.load(std::memory_order_relaxed) + cq.hidden;
+  if (cqes > static_cast<std::uint64_t>(cqe)) return false;
+  for (std::uint64_t i = 0; i != cqes; ++i) {
+    const std::size_t from = slot_index(cq, cq.tail - cqes + i);
     ring[i] = cq.ring[from];
     if (!timestamps.empty()) timestamps[i] = cq.timestamps[from];
   }
   cq.slots = ring.size();
   cq.ring = std::move(ring);
   cq.timestamps = std::move(timestamps);
-  cq.tail = entries;
+  cq.tail = cqes;
   cq.handle.cqe = cqe;
   return true;
 }

@@ -80,20 +80,20 @@ class completion_writer {
 
   /// Adds an entry, and an event if the queue is armed for it. False: the queue is or was full; it
   /// raises IBV_EVENT_CQ_ERR once, and the QP of the entry must go to ERR.
-  bool push(const completion& entry, bool solicited) noexcept;
+  bool push(const completion& cqe, bool solicited) noexcept;
 
  private:
   completion_queue& cq_;
   bool is_first_loss_ = false;
 };
 /// Adds one entry.
-bool push(completion_queue& cq, const completion& entry, bool solicited) noexcept;
+bool push(completion_queue& cq, const completion& cqe, bool solicited) noexcept;
 /// Arms the queue; the wider of two requests holds. Entries that no event has announced raise the
 /// event now: a program may arm and sleep without another poll. Announced entries raise none: a
 /// program may arm before it polls.
 void arm(completion_queue& cq, armed how);
-/// Takes up to `entries_max` entries. Makes no progress; verb::poll_cq does.
-int take(completion_queue& cq, int entries_max, ibv_wc* entries);
+/// Takes up to `cqes_max` entries. Makes no progress; verb::poll_cq does.
+int take(completion_queue& cq, int cqes_max, ibv_wc* cqes);
 /// Takes one entry into `polled`.
 bool take_one(completion_queue& cq);
 /// Resizes the queue to `cqe` entries. False: it holds more.

@@ -92,7 +92,7 @@ std::string interpreter_of(std::string_view file) {
   return find_program(word);
 }
 
-void look_inside(std::string_view file, program_file& found) {
+void examine(std::string_view file, program_file& found) {
   using kind = program_file::kind;
   elf_header header{};
   if (file.starts_with("#!")) {
@@ -135,7 +135,7 @@ program_file inspect(const std::string& path) {
   found.gains_rights = gains_rights(path);
   const file_view file{path};
   if (file.can_read())
-    look_inside(file.bytes(), found);
+    examine(file.bytes(), found);
   else
     found.is = program_file::kind::unreadable;
   return found;

@@ -54,8 +54,8 @@ int be_victim(const std::vector<std::string>& arguments) {
   rig::put(control, greeting{at(0), mine.port()});
   while (!is_left(control)) {
     if (mine.connections() < connections_max && random() % 4 == 0) {
-      const std::size_t whom = 2 + 2 * (random() % ((arguments.size() - 2) / 2));
-      mine.connect(static_cast<std::uint16_t>(at(whom + 1)), at(whom));
+      const std::size_t server = 2 + 2 * (random() % ((arguments.size() - 2) / 2));
+      mine.connect(static_cast<std::uint16_t>(at(server + 1)), at(server));
     }
     mine.act();
     mine.step(random() % 4 == 0 ? 0 : 1);

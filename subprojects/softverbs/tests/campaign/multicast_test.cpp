@@ -159,8 +159,8 @@ void members_come_and_go(talker& self, const rig::device& device, const ibv_gid&
 
   ask(one, deed::detach, group);
   self.say(5, to.get());
-  const rig::card alone = ask(one, deed::introduce).card;
-  self.say(6, path_to(device, alone.gid).get(), alone.qpn);
+  const rig::card single = ask(one, deed::introduce).card;
+  self.say(6, path_to(device, single.gid).get(), single.qpn);
   rig::expect(ask(one, deed::hear).word == 6, "a word to who has left");
   rig::expect(ask(two, deed::hear).word == 5, "the word to who has stayed");
   rig::check(ibv_detach_mcast(neighbour.qp(), &group, 0), "detach");

@@ -16,9 +16,9 @@ bool is_wildcard(const endpoint& one) { return address{one}.is_wildcard() || is_
 
 }  // namespace
 
-double_binding::double_binding(double_transport& in, std::uint16_t its_space,
-                               const endpoint& its_name)
-    : owner{in}, space{its_space}, name{its_name} {
+double_binding::double_binding(double_transport& in, std::uint16_t space_of,
+                               const endpoint& name_of)
+    : owner{in}, space{space_of}, name{name_of} {
   owner.all.names.push_back(this);
 }
 

@@ -17,7 +17,7 @@ class double_transport;
 
 class double_binding final : public binding {
  public:
-  double_binding(double_transport& in, std::uint16_t its_space, const endpoint& its_name);
+  double_binding(double_transport& in, std::uint16_t space_of, const endpoint& name_of);
   ~double_binding() override;
   [[nodiscard]] const endpoint& at() const noexcept override { return name; }
   int listen() noexcept override {

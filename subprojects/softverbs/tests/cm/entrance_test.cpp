@@ -58,11 +58,11 @@ TEST_CASE("the host that has most silent connections loses its oldest", "[cm]") 
   poller events;
   REQUIRE(events.open());
   welcome owner;
-  entrance way_in{events, owner};
+  entrance incoming{events, owner};
   watched::time now{};
   const auto next = [&](const char* source) {
     now += std::chrono::milliseconds{1};
-    return by.bring(source, way_in, now);
+    return by.bring(source, incoming, now);
   };
   const unique_fd oldest = next("127.0.0.2");
   std::vector<unique_fd> crowd;

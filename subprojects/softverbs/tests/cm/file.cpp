@@ -11,8 +11,8 @@
 
 namespace softverbs::cm::test {
 
-file::file(process& its)
-    : of{its},
+file::file(process& of)
+    : of{of},
       descriptor{::eventfd(0, EFD_SEMAPHORE | EFD_NONBLOCK)},
       events{unique_fd{::dup(descriptor.get())}} {
   events.has_engine = true;

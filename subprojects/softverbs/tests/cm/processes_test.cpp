@@ -178,9 +178,9 @@ TEST_CASE("a forked child keeps nothing of its parent's", "[cm]") {
     const forked child{[&](int up) {
       server.network->abandon();
       int error = 0;
-      talker who;
+      talker user;
       put(up, !server.network->bind(RDMA_PS_TCP, at("127.0.0.1", 0), false, false, error) &&
-                  !server.network->start(request_to(where), who));
+                  !server.network->start(request_to(where), user));
       await_go(control);  // Until the test is over.
     }};
     put(control, child.get<bool>());

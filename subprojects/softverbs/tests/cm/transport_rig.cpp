@@ -44,10 +44,10 @@ side::side() : network{make_transport(*this)} { REQUIRE(network); }
 
 void side::on_request(binding& name, std::unique_ptr<conversation> from,
                       const message& words) noexcept {
-  auto who = std::make_unique<talker>();
-  who->with = std::move(from);
-  who->with->set_user(*who);
-  requests.push_back({&name, words, std::move(who)});
+  auto user = std::make_unique<talker>();
+  user->with = std::move(from);
+  user->with->set_user(*user);
+  requests.push_back({&name, words, std::move(user)});
 }
 
 std::unique_ptr<binding> side::bind(const char* address, std::uint16_t port, bool v6_only,
@@ -65,12 +65,12 @@ std::unique_ptr<binding> side::listen(const char* address, std::uint16_t port) {
   return bound;
 }
 
-std::unique_ptr<talker> side::ask(const endpoint& whom, const char* source) {
-  auto who = std::make_unique<talker>();
-  who->with = network->start(request_to(whom, source), *who);
-  REQUIRE(who->with);
-  CHECK_FALSE(who->ended);  // No end is told inside a call.
-  return who;
+std::unique_ptr<talker> side::ask(const endpoint& to, const char* source) {
+  auto user = std::make_unique<talker>();
+  user->with = network->start(request_to(to, source), *user);
+  REQUIRE(user->with);
+  CHECK_FALSE(user->ended);  // No end is told inside a call.
+  return user;
 }
 
 in6_addr address_of(const char* text) {
@@ -88,12 +88,12 @@ endpoint at(const char* address, std::uint16_t port) {
   return where;
 }
 
-message request_to(const endpoint& whom, const char* source) {
+message request_to(const endpoint& to, const char* source) {
   message words;
   words.kind = message_kind::request;
   words.space = RDMA_PS_TCP;
   words.source = at(source, 40'000);
-  words.destination = whom;
+  words.destination = to;
   words.qpn = 0x1234;
   words.qp_type = 2;
   words.path_mtu = 3;

@@ -41,7 +41,7 @@ class side : public transport::listener {
   std::unique_ptr<binding> bind(const char* address, std::uint16_t port = 0, bool v6_only = false,
                                 bool reuse = false);
   std::unique_ptr<binding> listen(const char* address = "127.0.0.1", std::uint16_t port = 0);
-  std::unique_ptr<talker> ask(const endpoint& whom, const char* source = "127.0.0.1");
+  std::unique_ptr<talker> ask(const endpoint& to, const char* source = "127.0.0.1");
 
   std::unique_ptr<transport> network;
   std::vector<request> requests;
@@ -50,7 +50,7 @@ class side : public transport::listener {
 
 in6_addr address_of(const char* text);  ///< IPv4 in dotted form becomes a mapped address
 endpoint at(const char* address, std::uint16_t port);
-message request_to(const endpoint& whom, const char* source = "127.0.0.1");
+message request_to(const endpoint& to, const char* source = "127.0.0.1");
 message of_kind(message_kind kind);
 
 /// Runs the transports until `what` holds. False: it does not within a generous time.

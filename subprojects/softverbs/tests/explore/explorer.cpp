@@ -23,7 +23,7 @@ using time = std::chrono::steady_clock::time_point;
 using std::chrono::nanoseconds;
 
 /// The virtual clock's advance at each look: an engine that lingers sleeps after two looks.
-constexpr nanoseconds a_look{30'000};
+constexpr nanoseconds clock_step{30'000};
 
 struct fiber {
   enum class state : std::uint8_t {
@@ -70,7 +70,7 @@ class scheduler {
   void yield();
   nanoseconds wait(int fd, nanoseconds limit);
   [[nodiscard]] time now() noexcept {
-    return is_mine() ? clock_ += a_look : std::chrono::steady_clock::now();
+    return is_mine() ? clock_ += clock_step : std::chrono::steady_clock::now();
   }
   [[nodiscard]] bool is_mine() const noexcept { return self != nullptr && running_; }
 

@@ -42,8 +42,8 @@ in6_addr host(std::uint8_t n) noexcept {
 
 /// A member as one number: its host's last byte, and its slot.
 using member = std::uint32_t;
-member member_of(const node_address& who) noexcept {
-  return std::uint32_t{who.host.s6_addr[15]} << 16 | who.slot;
+member member_of(const node_address& speaker) noexcept {
+  return std::uint32_t{speaker.host.s6_addr[15]} << 16 | speaker.slot;
 }
 
 /// The beliefs that the process may have about one group.
@@ -54,8 +54,8 @@ struct belief {
   std::map<member, time> heard;      ///< on other hosts, since the group is watched
   std::map<member, time> suspended;  ///< until then
 
-  [[nodiscard]] bool leaves_out(member who, time now) const {
-    const auto found = suspended.find(who);
+  [[nodiscard]] bool leaves_out(member speaker, time now) const {
+    const auto found = suspended.find(speaker);
     return found != suspended.end() && found->second > now;
   }
 };
@@ -87,7 +87,7 @@ class stage {
     more_sayings,
     bytes,
     flood,
-    look,
+    compare,
     suspend,
     later,
     count
@@ -100,10 +100,10 @@ class stage {
       case act::more_sayings: return say(in);
       case act::bytes: return say_bytes(in);
       case act::flood: {
-        const std::uint8_t who = in.byte();
-        return flood(static_cast<std::uint8_t>(1 + who % 8), 28, far_members_of_host_max + 2);
+        const std::uint8_t speaker = in.byte();
+        return flood(static_cast<std::uint8_t>(1 + speaker % 8), 28, far_members_of_host_max + 2);
       }
-      case act::look: return look(in);
+      case act::compare: return compare(in);
       case act::suspend: return suspend(in);
       case act::later: {
         constexpr int steps[] = {0, 1, 10, 100, 500, 1000, 2500, 3000};
@@ -166,12 +166,12 @@ class stage {
   }
 
   /// Processes of a host say that they are members of the first group.
-  void flood(std::uint8_t who, std::uint16_t first, std::uint16_t last) {
+  void flood(std::uint8_t speaker, std::uint16_t first, std::uint16_t last) {
     announcement words{};
     words.what = announcement::kind::members;
     words.count = 1;
     words.groups[0] = group(0);
-    for (words.slot = first; words.slot < last; ++words.slot) hear(host(who), words.bytes());
+    for (words.slot = first; words.slot < last; ++words.slot) hear(host(speaker), words.bytes());
   }
 
   /// Some executions begin where limits are near; they are dear, and so are short. Returns how many
@@ -184,8 +184,8 @@ class stage {
         view_.watch(group(groups_count + n), now_);
       return acts_max / 6;
     }
-    for (std::uint8_t who = 1; who <= far_members_max / far_members_of_host_max; ++who)
-      flood(who, 0, far_members_of_host_max - 2);
+    for (std::uint8_t speaker = 1; speaker <= far_members_max / far_members_of_host_max; ++speaker)
+      flood(speaker, 0, far_members_of_host_max - 2);
     return acts_max / 4;
   }
 
@@ -203,13 +203,13 @@ class stage {
     if (words.what == announcement::kind::query) return;
     must(words.what == announcement::kind::members, "an announcement of no kind is taken");
     view_.hear(from, words, now_);
-    const member who = member_of({.host = from, .slot = words.slot});
+    const member speaker = member_of({.host = from, .slot = words.slot});
     for (unsigned n = 0; n < groups_count; ++n) {
       belief& one = groups_[n];
       if (!one.is_watched || !names(words, group(n))) continue;
-      const auto [found, is_new] = one.heard.try_emplace(who, now_);
+      const auto [found, is_new] = one.heard.try_emplace(speaker, now_);
       // A member that was silent for too long is a new one.
-      if (!is_new && found->second + membership_time <= now_) one.suspended.erase(who);
+      if (!is_new && found->second + membership_time <= now_) one.suspended.erase(speaker);
       found->second = now_;
     }
   }
@@ -220,7 +220,7 @@ class stage {
   }
 
   /// The process looks at the names of this host.
-  void look(script& in) {
+  void compare(script& in) {
     view_.begin_host();
     std::array<std::vector<std::uint16_t>, groups_count> before;
     for (unsigned n = 0; n < groups_count; ++n) before[n] = std::exchange(groups_[n].named, {});
@@ -248,9 +248,9 @@ class stage {
     const auto list = view_.members_of(group(n), now_);
     if (list != nullptr) groups_[n].used = now_;
     if (list == nullptr || list->empty()) return;
-    const node_address who = (*list)[what / groups_count % list->size()];
-    view_.suspend(group(n), who, now_);
-    groups_[n].suspended[member_of(who)] = now_ + suspension_time;
+    const node_address speaker = (*list)[what / groups_count % list->size()];
+    view_.suspend(group(n), speaker, now_);
+    groups_[n].suspended[member_of(speaker)] = now_ + suspension_time;
   }
 
   void check() {
@@ -295,13 +295,14 @@ class stage {
 
   /// While few members spoke since the group is watched, none is missing.
   void check_complete(const belief& of) const {
-    const auto has = [&](member who) {
-      return of.leaves_out(who, now_) || std::binary_search(sorted_.begin(), sorted_.end(), who);
+    const auto has = [&](member speaker) {
+      return of.leaves_out(speaker, now_) ||
+             std::binary_search(sorted_.begin(), sorted_.end(), speaker);
     };
     for (const std::uint16_t slot : of.named) must(has(slot), "a process of this host is missing");
     if (of.heard.size() > far_members_of_host_max) return;
-    for (const auto& [who, when] : of.heard)
-      must(when + membership_time <= now_ || has(who), "a member that spoke is missing");
+    for (const auto& [speaker, when] : of.heard)
+      must(when + membership_time <= now_ || has(speaker), "a member that spoke is missing");
   }
 
   group_view view_;

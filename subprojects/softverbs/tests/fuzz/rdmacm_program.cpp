@@ -80,8 +80,8 @@ open_file::open_file()
     : counter{::eventfd(0, EFD_SEMAPHORE | EFD_NONBLOCK | EFD_CLOEXEC)},
       events{unique_fd{::dup(counter.get())}} {}
 
-program::program(test::network& all, std::array<open_file, files>& its)
-    : process_{all}, files_{its} {
+program::program(test::network& all, std::array<open_file, files>& open_files)
+    : process_{all}, files_{open_files} {
   for (open_file& one : files_) one.events.has_engine = false;
 }
 
@@ -155,7 +155,7 @@ void program::read_event(script& in) noexcept {
   if (first == nullptr) return;
   const event before = *first;
   const std::uint32_t of = before.of->number;
-  const bool is_of_us = before.made != nullptr && before.made->home == &from.events;
+  const bool is_of_us = before.made != nullptr && before.made->reports_to == &from.events;
   const std::uint32_t made = before.made != nullptr ? before.made->number : 0;
   int error = 0;
   must(process_.rdma_cm->get_event(from.events, body, error), "an event is lost");
@@ -234,7 +234,8 @@ void program::take_in_order(history& of, event_kind kind) noexcept {
 void program::check() const noexcept {
   for (const open_file& file : files_)
     file.events.for_each([&](const event& one) {
-      must(one.of->home == &file.events, "an event waits in another file than its identifier");
+      must(one.of->reports_to == &file.events,
+           "an event waits in another file than its identifier");
       const auto kind = static_cast<event_kind>(one.answer.event);
       check_parameters(one, kind);
       if (one.made != nullptr) {

@@ -53,7 +53,7 @@ class program {
   static constexpr std::size_t files = 2;
   static constexpr std::size_t answer_bytes = 512;
 
-  program(cm::test::network& all, std::array<open_file, files>& its);
+  program(cm::test::network& all, std::array<open_file, files>& open_files);
 
   void command(script& in) noexcept;
   void listen(script& in) noexcept;   ///< creates an identifier which listens

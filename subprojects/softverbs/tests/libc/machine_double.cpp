@@ -39,11 +39,11 @@ softverbs_cm_channel& make_channel() {
 /// unless the command waits.
 std::mutex room;
 
-struct call_under_way {
-  explicit call_under_way(softverbs_cm_channel& on) : on_{on} { ++on.calls; }
-  call_under_way(const call_under_way&) = delete;
-  call_under_way& operator=(const call_under_way&) = delete;
-  ~call_under_way() { --on_.calls; }
+struct call_in_progress {
+  explicit call_in_progress(softverbs_cm_channel& on) : on_{on} { ++on.calls; }
+  call_in_progress(const call_in_progress&) = delete;
+  call_in_progress& operator=(const call_in_progress&) = delete;
+  ~call_in_progress() { --on_.calls; }
 
  private:
   softverbs_cm_channel& on_;
@@ -80,7 +80,7 @@ softverbs_cm_channel* softverbs_cm_open(int fd) {
 
 ssize_t softverbs_cm_write(softverbs_cm_channel* channel, const void* command, std::size_t bytes,
                            softverbs_cm_channel* (*channel_of)(int fd)) {
-  const call_under_way one{*channel};
+  const call_in_progress one{*channel};
   if (!channel->is_open) ++misuse_count;
   ++command_count;
   unsigned char what = machine::refuse;

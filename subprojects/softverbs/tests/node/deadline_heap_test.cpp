@@ -38,8 +38,8 @@ TEST_CASE("deadlines come due in order, the earlier of two wins, a forgotten one
       }
       default:
         heap.set(index, when);
-        if (const auto [place, fresh] = plain.emplace(index, when); !fresh)
-          place->second = std::min(place->second, when);
+        if (const auto [found, fresh] = plain.emplace(index, when); !fresh)
+          found->second = std::min(found->second, when);
     }
   }
 }

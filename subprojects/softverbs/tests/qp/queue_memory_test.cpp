@@ -37,7 +37,7 @@ class block {
 TEST_CASE("blocks of any size lie apart from each other, on cache lines of their own", "[qp]") {
   const std::size_t sizes[]{1, 64, 100, 30'000, 300'000};
   std::vector<block> all{{3 << 20, 1}};
-  for (unsigned turn = 0; turn < 3; ++turn) {
+  for (unsigned round = 0; round < 3; ++round) {
     for (unsigned i = 0; i < 200; ++i) all.emplace_back(sizes[i % std::size(sizes)], i);
     for (const block& one : all) {
       CHECK(reinterpret_cast<std::uintptr_t>(one.address()) % 64 == 0);

@@ -1,4 +1,4 @@
-#include "connection/cm_door.hpp"
+#include "connection/cm_acceptor.hpp"
 
 #include "cm/foreign_peer.hpp"
 #include "cm_peers.hpp"
@@ -35,13 +35,13 @@ connection_options plain() {
 TEST_CASE("two sides that rdma_cm connects have agents, messages and a polite end",
           "[connection][device][rdma_cm]") {
   cm_runtime r;
-  listener door = r.listen();
-  CHECK(door.local_endpoint().to_string().starts_with("rdma_cm:"));
-  auto both = r.rt.run(when_all(r.rt.connect(door.local_endpoint()), door.accept()));
+  listener acceptor = r.listen();
+  CHECK(acceptor.local_endpoint().to_string().starts_with("rdma_cm:"));
+  auto both = r.rt.run(when_all(r.rt.connect(acceptor.local_endpoint()), acceptor.accept()));
   auto& client = std::get<0>(both);
   auto& server = std::get<1>(both);
   check_that_messages_pass(r.rt, client, server);
-  CHECK(client.peer().port() == door.local_endpoint().port);
+  CHECK(client.peer().port() == acceptor.local_endpoint().port);
   loan lent = r.rt.run(server.send_local_mr(server.memory().allocate_zeroed(64)));
   {
     const remote_mr borrowed = r.rt.run(client.receive_remote_mr());
@@ -60,9 +60,9 @@ TEST_CASE("rdma_cm tells at once of a peer that is dropped", "[connection][devic
   connection_options options;
   options.heartbeat.enabled = false;
   options.insecure = true;
-  listener door = r.listen(options);
+  listener acceptor = r.listen(options);
   auto [client, server] =
-      r.rt.run(when_all(r.rt.connect(door.local_endpoint(), options), door.accept()));
+      r.rt.run(when_all(r.rt.connect(acceptor.local_endpoint(), options), acceptor.accept()));
   client = {};
   const auto ended = r.rt.run(as_result(server.next_message()));
   REQUIRE(ended.has_failure());
@@ -74,11 +74,11 @@ TEST_CASE("the end of one connection by rdma_cm loses no message of another",
           "[connection][device][rdma_cm]") {
   constexpr unsigned messages = 100;  // More than one poll takes.
   cm_runtime r;
-  listener door = r.listen();
+  listener acceptor = r.listen();
   std::binary_semaphore may_send{0};
   std::binary_semaphore all_sent{0};
   std::binary_semaphore may_end{0};
-  std::thread peer{[&, at = door.local_endpoint()] {
+  std::thread peer{[&, at = acceptor.local_endpoint()] {
     connection_options options;
     options.close_timeout = 50ms;  // The server is busy, and does not answer.
     runtime rt{test::on_test_device()};
@@ -94,8 +94,8 @@ TEST_CASE("the end of one connection by rdma_cm loses no message of another",
     all_sent.release();
     may_end.acquire();
   }};
-  connection ended = r.rt.run(door.accept());
-  connection server = r.rt.run(door.accept());
+  connection ended = r.rt.run(acceptor.accept());
+  connection server = r.rt.run(acceptor.accept());
   local_mr memory = r.rt.memory().allocate_zeroed(8 * messages);
   for (unsigned n = 0; n < messages; ++n) server.post_recv(memory.slice(8 * n, 8));
   may_send.release();
@@ -119,16 +119,17 @@ TEST_CASE("a key authenticates the sides over rdma_cm", "[connection][device][rd
   const credentials other = credentials::psk({"db-1", std::vector(32, std::byte{8})});
   connection_options options;
   options.credentials = &key;
-  listener door = r.listen(options);
+  listener acceptor = r.listen(options);
   {
     auto [client, server] =
-        r.rt.run(when_all(r.rt.connect(door.local_endpoint(), options), door.accept()));
+        r.rt.run(when_all(r.rt.connect(acceptor.local_endpoint(), options), acceptor.accept()));
     CHECK(server.peer_identity().name == "db-1");
     check_that_messages_pass(r.rt, client, server);
   }
-  const failure wrong = r.failure_of(r.rt.connect(door.local_endpoint(), {.credentials = &other}));
+  const failure wrong =
+      r.failure_of(r.rt.connect(acceptor.local_endpoint(), {.credentials = &other}));
   CHECK(wrong.code == make_error_code(errc::not_authenticated));
-  const failure none = r.failure_of(r.rt.connect(door.local_endpoint()));
+  const failure none = r.failure_of(r.rt.connect(acceptor.local_endpoint()));
   CHECK(none.code == make_error_code(errc::incompatible_peer));
   CHECK_THAT(none.to_string(), Catch::Contains("a pre-shared key here, no authentication there"));
 }
@@ -140,20 +141,22 @@ TEST_CASE("a program refuses a client of rdma_cm with its reason, and serves the
     if (request.private_data[0] == std::byte{1}) request.refuse("no such shard");
     request.reply[0] = std::byte{42};
   };
-  listener door = r.listen({}, {.admit = admit});
+  listener acceptor = r.listen({}, {.admit = admit});
   std::array<std::byte, 64> data{std::byte{1}};
-  const failure told = r.failure_of(r.rt.connect(door.local_endpoint(), {.private_data = data}));
+  const failure told =
+      r.failure_of(r.rt.connect(acceptor.local_endpoint(), {.private_data = data}));
   CHECK(told.code == make_error_code(errc::refused));
   CHECK_THAT(told.to_string(), Catch::Contains("no such shard"));
-  auto [client, server] = r.rt.run(when_all(r.rt.connect(door.local_endpoint()), door.accept()));
+  auto [client, server] =
+      r.rt.run(when_all(r.rt.connect(acceptor.local_endpoint()), acceptor.accept()));
   CHECK(client.peer_private_data()[0] == std::byte{42});
   check_that_messages_pass(r.rt, server, client);
 }
 
 TEST_CASE("another program's client and a plain listener talk", "[connection][device][rdma_cm]") {
   cm_runtime r;
-  listener door = r.listen(plain());
-  const socket_address to = r.address_of(door);
+  listener acceptor = r.listen(plain());
+  const socket_address to = r.address_of(acceptor);
   std::byte heard{};
   std::thread foreign{[&] {
     foreign_peer client;
@@ -163,7 +166,7 @@ TEST_CASE("another program's client and a plain listener talk", "[connection][de
     heard = client.receive();
     client.expect(RDMA_CM_EVENT_DISCONNECTED);
   }};
-  connection server = r.rt.run(door.accept());
+  connection server = r.rt.run(acceptor.accept());
   CHECK(server.peer_private_data()[0] == std::byte{'h'});
   local_mr memory = r.rt.memory().allocate_zeroed(128);
   const message m = r.rt.run(server.recv(memory.slice(0, 64)));
@@ -207,29 +210,29 @@ TEST_CASE("a plain client and another program's server talk", "[connection][devi
 TEST_CASE("a client of rdma_cm that never gets ready is refused at the deadline",
           "[connection][device][rdma_cm][N4]") {
   cm_runtime r;
-  listener door = r.listen(plain(), {.handshake_timeout = 50ms});
+  listener acceptor = r.listen(plain(), {.handshake_timeout = 50ms});
   socket_address to = r.address;
-  to.set_port(door.local_endpoint().port);
+  to.set_port(acceptor.local_endpoint().port);
   foreign_peer client;
   std::thread foreign{[&] { client.connect(to, cm::test::bytes_of("hello")); }};
-  r.rt.run(test::until(r.rt.executor(), [&] { return door.counters().rejected == 1; }));
+  r.rt.run(test::until(r.rt.executor(), [&] { return acceptor.counters().rejected == 1; }));
   foreign.join();
-  CHECK(door.last_rejection()->code == make_error_code(errc::timed_out));
+  CHECK(acceptor.last_rejection()->code == make_error_code(errc::timed_out));
   auto [next, server] =
-      r.rt.run(when_all(r.rt.connect(door.local_endpoint(), plain()), door.accept()));
+      r.rt.run(when_all(r.rt.connect(acceptor.local_endpoint(), plain()), acceptor.accept()));
   check_that_messages_pass(r.rt, server, next);
 }
 
 TEST_CASE("a client of rdma_cm beyond the backlog is told so", "[connection][device][rdma_cm]") {
   cm_runtime r;
-  listener door = r.listen({}, {.handshakes_max = 1, .ready_max = 1, .tcp_backlog = 1});
-  // Nobody accepts: one is ready, one keeps its place, one waits in the backlog.
+  listener acceptor = r.listen({}, {.handshakes_max = 1, .ready_max = 1, .tcp_backlog = 1});
+  // No client is accepted: one is ready, one keeps its permit, one waits in the backlog.
   constexpr int clients_max = 8;
   std::string told;
   const auto knock = [&](scope& clients) -> task<> {
     for (;;) {
       const auto outcome =
-          co_await as_result(r.rt.connect(door.local_endpoint(), {.connect_timeout = 60s}));
+          co_await as_result(r.rt.connect(acceptor.local_endpoint(), {.connect_timeout = 60s}));
       if (!outcome.has_failure()) co_return;
       const std::string why = outcome.failure().to_string();
       // Requests that come together meet rdma_cm's own backlog before they come to the listener's.
@@ -257,17 +260,18 @@ TEST_CASE("a peer of rdma_cm that is no cordma is named, with the way out",
     CHECK(why.code == make_error_code(errc::bad_handshake));
     CHECK_THAT(why.to_string(), Catch::Contains("set connection_options::plain"));
   }
-  listener door = r.listen();
-  const socket_address to = r.address_of(door);
+  listener acceptor = r.listen();
+  const socket_address to = r.address_of(acceptor);
   std::thread foreign{[&] {
     foreign_peer client;
     client.connect(to, cm::test::bytes_of("hello"));
     client.expect(RDMA_CM_EVENT_REJECTED);
   }};
-  r.rt.run(test::until(r.rt.executor(), [&] { return door.counters().rejected == 1; }));
+  r.rt.run(test::until(r.rt.executor(), [&] { return acceptor.counters().rejected == 1; }));
   foreign.join();
-  CHECK_THAT(door.last_rejection()->to_string(), Catch::Contains("not a cordma's"));
-  auto [client, server] = r.rt.run(when_all(r.rt.connect(door.local_endpoint()), door.accept()));
+  CHECK_THAT(acceptor.last_rejection()->to_string(), Catch::Contains("not a cordma's"));
+  auto [client, server] =
+      r.rt.run(when_all(r.rt.connect(acceptor.local_endpoint()), acceptor.accept()));
   check_that_messages_pass(r.rt, client, server);
 }
 
@@ -275,8 +279,8 @@ TEST_CASE("where nobody listens by rdma_cm, connect says so", "[connection][devi
   cm_runtime r;
   endpoint gone;
   {
-    const listener door = r.listen();
-    gone = door.local_endpoint();
+    const listener acceptor = r.listen();
+    gone = acceptor.local_endpoint();
   }
   const failure why = r.failure_of(r.rt.connect(gone));
   CHECK(why.code == std::errc::connection_refused);
@@ -285,9 +289,10 @@ TEST_CASE("where nobody listens by rdma_cm, connect says so", "[connection][devi
 
 TEST_CASE("connections by rdma_cm leave nothing behind", "[connection][device][rdma_cm][C5]") {
   cm_runtime r;
-  listener door = r.listen();
+  listener acceptor = r.listen();
   const auto come_and_go = [&] {
-    auto [client, server] = r.rt.run(when_all(r.rt.connect(door.local_endpoint()), door.accept()));
+    auto [client, server] =
+        r.rt.run(when_all(r.rt.connect(acceptor.local_endpoint()), acceptor.accept()));
     r.rt.run(when_all(client.close(), server.close()));
   };
   come_and_go();  // Makes what is made once.
@@ -307,7 +312,7 @@ TEST_CASE("what rdma_cm cannot carry is refused when it is asked for",
   connection_options no_agent;
   no_agent.agent.enabled = false;
   no_agent.insecure = true;
-  listener door = r.listen();
-  CHECK_THAT(r.failure_of(r.rt.connect(door.local_endpoint(), no_agent)).to_string(),
+  listener acceptor = r.listen();
+  CHECK_THAT(r.failure_of(r.rt.connect(acceptor.local_endpoint(), no_agent)).to_string(),
              Catch::Contains("rdma_cm connects the agents' queue pairs"));
 }

@@ -41,11 +41,11 @@ class arrival {
 };
 
 /// Where a listener's clients come in. \thread the executor's that it is made with.
-class door {
+class acceptor {
  public:
-  door() = default;
-  door(door&&) = delete;
-  virtual ~door() = default;
+  acceptor() = default;
+  acceptor(acceptor&&) = delete;
+  virtual ~acceptor() = default;
 
   /// \errors an errno when the client cannot be taken now; it may be taken later. errc::closed,
   ///   errc::device_failed: no client will come any more.
@@ -57,7 +57,8 @@ class door {
 
 /// Listens on `local`, by rdma_cm or on a socket. \errors as `stream_listener`, `cm::listener` and
 ///   `cm::event_channel`.
-std::unique_ptr<door> open_door(const connection_resources& resources, endpoint::bootstrap way,
-                                const socket_address& local, int backlog);
+std::unique_ptr<acceptor> open_acceptor(const connection_resources& resources,
+                                        endpoint::bootstrap kind, const socket_address& local,
+                                        int backlog);
 
 }  // namespace cordma::detail

@@ -1,4 +1,4 @@
-#include "stream_door.hpp"
+#include "stream_acceptor.hpp"
 
 #include "bootstrap.hpp"
 #include "link.hpp"
@@ -20,22 +20,22 @@ class socket_arrival final : public arrival {
   }
   void move_to(const connection_resources&) override {}  // No executor watches the socket yet.
   task<connection> shake_hands(const handshake_terms& terms) override {
-    way_.emplace(stream_socket{terms.resources.executor, std::move(socket_)}, std::string{},
-                 socket_origin::own);
-    co_return co_await shake_hands_as_server(terms.resources, terms.options, *way_, terms.admit);
+    link_.emplace(stream_socket{terms.resources.executor, std::move(socket_)}, std::string{},
+                  socket_origin::own);
+    co_return co_await shake_hands_as_server(terms.resources, terms.options, *link_, terms.admit);
   }
   task<> refuse(failure why) override {
-    if (way_) co_await bootstrap::refuse(way_->refusal_channel(), way_->for_peer(why));
+    if (link_) co_await bootstrap::refuse(link_->refusal_channel(), link_->for_peer(why));
   }
 
  private:
-  unique_fd socket_;  // Until `way_` has it.
-  std::optional<link> way_;
+  unique_fd socket_;  // Until `link_` has it.
+  std::optional<link> link_;
 };
 
 }  // namespace
 
-task<std::unique_ptr<arrival>> stream_door::accept() {
+task<std::unique_ptr<arrival>> stream_acceptor::accept() {
   for (;;) {
     stream_socket socket = co_await sockets_.accept();
     try {

@@ -1,12 +1,12 @@
-#include "cm_door.hpp"
+#include "cm_acceptor.hpp"
 
 #include "base/failures.hpp"
 #include "bootstrap.hpp"
+#include "bootstrap_services.hpp"
 #include "cm_link.hpp"
 #include "connection_state.hpp"
 #include "security/tls_channel.hpp"
 #include "shake_hands.hpp"
-#include "ways_in.hpp"
 
 #include <cordma/connection/listener.hpp>
 
@@ -121,7 +121,9 @@ class request_arrival final : public arrival {
   [[nodiscard]] bool may_move_to(const connection_resources& other) const noexcept override {
     return id_->device_name() == other.ctx.name();
   }
-  void move_to(const connection_resources& other) override { id_->move_to(other.ways.cm_events()); }
+  void move_to(const connection_resources& other) override {
+    id_->move_to(other.bootstraps.cm_events());
+  }
   task<connection> shake_hands(const handshake_terms& terms) override;
   task<> refuse(failure why) override;
 
@@ -129,9 +131,9 @@ class request_arrival final : public arrival {
   task<connection> accept_plain(const connection_resources& resources, connection_options options,
                                 const admission& admit);
 
-  std::optional<cm::id> id_;                 // Until `way_` has it.
+  std::optional<cm::id> id_;                 // Until `link_` has it.
   std::unique_ptr<connection_state> state_;  // Until the connection has it.
-  std::optional<link> way_;                  // Runs over the agent of `state_`.
+  std::optional<link> link_;                 // Runs over the agent of `state_`.
 };
 
 task<connection> request_arrival::shake_hands(const handshake_terms& terms) {
@@ -147,9 +149,9 @@ task<connection> request_arrival::shake_hands(const handshake_terms& terms) {
   byte_channel& bytes = state_->agent->start_bytes();
   id_->accept(qpn_of(*state_, options), handshake::encode(ours), parameters_of(*state_, options));
   co_await id_->established();
-  way_.emplace(local, peer, std::make_unique<cm_link>(*state_, &bytes, std::exchange(id_, {})));
-  co_await way_->secure(options.credentials, tls_role::server);
-  co_return co_await agree_as_server(theirs, options, *way_, terms.admit,
+  link_.emplace(local, peer, std::make_unique<cm_link>(*state_, &bytes, std::exchange(id_, {})));
+  co_await link_->secure(options.credentials, tls_role::server);
+  co_return co_await agree_as_server(theirs, options, *link_, terms.admit,
                                      [this]() -> auto& { return state_; });
 }
 
@@ -166,7 +168,7 @@ task<connection> request_arrival::accept_plain(const connection_resources& resou
 }
 
 task<> request_arrival::refuse(failure why) {
-  if (way_) co_return co_await bootstrap::refuse(way_->refusal_channel(), way_->for_peer(why));
+  if (link_) co_return co_await bootstrap::refuse(link_->refusal_channel(), link_->for_peer(why));
   // The end of the id tells a client that was accepted and has not confirmed. After rdma_reject the
   // kernel (6.1) would go on to repeat the reply, and the end of the id wait for that for a minute.
   if (!id_ || !id_->awaits_answer()) co_return;
@@ -179,7 +181,7 @@ task<> request_arrival::refuse(failure why) {
 
 }  // namespace
 
-cm_door::cm_door(cm::event_channel& events, const socket_address& local, int backlog)
+cm_acceptor::cm_acceptor(cm::event_channel& events, const socket_address& local, int backlog)
     : requests_{events, local, backlog,
                 rejection_of({.code = errc::refused,
                               .call = "handshake",
@@ -187,7 +189,7 @@ cm_door::cm_door(cm::event_channel& events, const socket_address& local, int bac
                                                     "tcp_backlog is %d: try again",
                                                     backlog)})} {}
 
-task<std::unique_ptr<arrival>> cm_door::accept() {
+task<std::unique_ptr<arrival>> cm_acceptor::accept() {
   cm::id request = co_await requests_.accept();
   co_return std::make_unique<request_arrival>(std::move(request));
 }
@@ -220,7 +222,7 @@ task<> request(cm::id& id, std::uint32_t qpn, std::span<const std::byte> data, c
 
 task<connection> connect_by_cm(connection_resources resources, endpoint server,
                                connection_options options) {
-  cm::id id = co_await resolved(resources.ways.cm_events(), server);
+  cm::id id = co_await resolved(resources.bootstraps.cm_events(), server);
   options = found_by(id, resources, options);
   auto state = std::make_unique<connection_state>(resources, options, id.local(), id.peer());
   const handshake::start ours = make_start(options);
@@ -241,9 +243,10 @@ task<connection> connect_by_cm(connection_resources resources, endpoint server,
   id.establish();
   const socket_address local = id.local();
   const socket_address peer = id.peer();
-  link way{local, peer, std::make_unique<cm_link>(*state, &bytes, std::move(id)), server.host};
-  co_await way.secure(options.credentials, tls_role::client);
-  co_return co_await agree_as_client(state, way, theirs->nonce);
+  link peer_link{local, peer, std::make_unique<cm_link>(*state, &bytes, std::move(id)),
+                 server.host};
+  co_await peer_link.secure(options.credentials, tls_role::client);
+  co_return co_await agree_as_client(state, peer_link, theirs->nonce);
 }
 
 }  // namespace cordma::detail

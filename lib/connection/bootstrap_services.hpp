@@ -9,9 +9,9 @@ namespace cordma::detail {
 
 /// The state that ways in share which need more than a socket; a runtime has one. \thread the
 /// executor's.
-class ways_in {
+class bootstrap_services {
  public:
-  explicit ways_in(cordma::executor& executor) noexcept : executor_{executor} {}
+  explicit bootstrap_services(cordma::executor& executor) noexcept : executor_{executor} {}
 
   /// Returns rdma_cm's events; the first call opens them. \errors as `cm::event_channel`.
   cm::event_channel& cm_events() {

@@ -1,16 +1,16 @@
 #pragma once
 
-#include "door.hpp"
+#include "acceptor.hpp"
 
 #include <cordma/detail/io/stream_socket.hpp>
 
 namespace cordma::detail {
 
 /// A listening stream socket.
-class stream_door final : public door {
+class stream_acceptor final : public acceptor {
  public:
   /// \errors as `stream_listener`.
-  stream_door(cordma::executor& executor, const socket_address& local, int backlog)
+  stream_acceptor(cordma::executor& executor, const socket_address& local, int backlog)
       : sockets_{executor, local, backlog} {}
 
   task<std::unique_ptr<arrival>> accept() override;

@@ -1,17 +1,17 @@
 #pragma once
 
+#include "acceptor.hpp"
 #include "cm/listener.hpp"
-#include "door.hpp"
 
 #include <cordma/connection/connection_options.hpp>
 
 namespace cordma::detail {
 
 /// Requests of rdma_cm (rdma_cm(7)).
-class cm_door final : public door {
+class cm_acceptor final : public acceptor {
  public:
   /// \errors as `cm::listener`.
-  cm_door(cm::event_channel& events, const socket_address& local, int backlog);
+  cm_acceptor(cm::event_channel& events, const socket_address& local, int backlog);
 
   task<std::unique_ptr<arrival>> accept() override;
   void close() noexcept override { requests_.close(); }
@@ -21,8 +21,8 @@ class cm_door final : public door {
   cm::listener requests_;
 };
 
-/// Connects by rdma_cm: to a `cm_door`, or with `options.plain` to any program. The caller sets the
-/// deadline. \errors as `connect`; ENODEV: no RDMA device has the way there; errc::no_device:
+/// Connects by rdma_cm: to a `cm_acceptor`, or with `options.plain` to any program. The caller sets
+/// the deadline. \errors as `connect`; ENODEV: no RDMA device has the way there; errc::no_device:
 /// another
 ///   device than the runtime's has it.
 task<connection> connect_by_cm(connection_resources resources, endpoint server,
