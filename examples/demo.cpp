@@ -82,8 +82,7 @@ cordma::task<> lend_briefly(cordma::runtime& rt, demo::meeting& clients) {
 
 void print_peer(const cordma::connection& conn, demo::method by) {
   if (by == demo::method::raw) {
-    std::printf("[server] connected by the client's text, to queue pair 0x%x\n",
-                conn.peer_hello().qpn);
+    std::printf("[server] connected by the client's text, to queue pair 0x%x\n", conn.peer_qpn());
   } else {
     std::printf("[server] connected by %s to %s\n", name_of(by), conn.peer().to_string().c_str());
   }

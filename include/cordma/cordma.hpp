@@ -12,6 +12,7 @@
 #include <cordma/base/error.hpp>
 #include <cordma/base/result.hpp>
 #include <cordma/base/time.hpp>
+#include <cordma/base/unique_fd.hpp>
 #include <cordma/connection/connection.hpp>
 #include <cordma/connection/connection_options.hpp>
 #include <cordma/connection/endpoint.hpp>
@@ -45,7 +46,6 @@
 #include <cordma/queue/shared_receives.hpp>
 #include <cordma/queue/transfer_counters.hpp>
 #include <cordma/queue/work_request.hpp>
-#include <cordma/rpc/call.hpp>
 #include <cordma/rpc/client.hpp>
 #include <cordma/rpc/codec.hpp>
 #include <cordma/rpc/method.hpp>

@@ -5,8 +5,8 @@
 #include <cordma/connection/connection.hpp>
 #include <cordma/connection/endpoint.hpp>
 #include <cordma/connection/listener.hpp>
-#include <cordma/detail/connection/connection_resources.hpp>
 #include <cordma/io/socket_address.hpp>
+#include "connection/connection_resources.hpp"
 
 #include <memory>
 

@@ -3,7 +3,7 @@
 #include "io/byte_channel.hpp"
 
 #include <cordma/base/time.hpp>
-#include <cordma/detail/connection/handshake.hpp>
+#include "connection/handshake.hpp"
 
 namespace cordma {
 

@@ -1,5 +1,6 @@
 #include "cm_acceptor.hpp"
 
+#include "addresses.hpp"
 #include "base/failures.hpp"
 #include "bootstrap.hpp"
 #include "bootstrap_services.hpp"

@@ -1,7 +1,9 @@
 #include <cordma/connection/connection.hpp>
 
+#include "addresses.hpp"
 #include "bootstrap.hpp"
 #include "cm_acceptor.hpp"
+#include "connect.hpp"
 #include "connection_state.hpp"
 #include "shake_hands.hpp"
 
@@ -155,15 +157,18 @@ const identity& connection::peer_identity() const noexcept { return state_->peer
 const std::array<std::byte, 64>& connection::peer_private_data() const noexcept {
   return state_->peer_hello.private_data;
 }
+std::uint32_t connection::peer_qpn() const noexcept { return state_->peer_hello.qpn; }
 const handshake::hello& connection::local_hello() const noexcept { return state_->local_hello; }
 const handshake::hello& connection::peer_hello() const noexcept { return state_->peer_hello; }
 const handshake::agreement& connection::agreement() const noexcept { return state_->agreement; }
 
+namespace detail {
+
 task<connection> connect(connection_resources resources, stream_socket stream,
                          connection_options options) {
-  static_cast<void>(detail::checked_port(resources.ctx, options));
-  detail::link peer_link{std::move(stream)};
-  co_return co_await within(detail::shake_hands_as_client(resources, options, peer_link),
+  static_cast<void>(checked_port(resources.ctx, options));
+  link peer_link{std::move(stream)};
+  co_return co_await within(shake_hands_as_client(resources, options, peer_link),
                             options.connect_timeout, "connect", resources.executor);
 }
 
@@ -187,5 +192,7 @@ task<connection> connect(connection_resources resources, endpoint server,
   why.detail = std::string_view{detail};
   throw error{why};
 }
+
+}  // namespace detail
 
 }  // namespace cordma

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/detail/connection/handshake.hpp>
+#include "connection/handshake.hpp"
 
 #include <string>
 #include <string_view>

@@ -8,11 +8,11 @@
 #include <cordma/connection/connection.hpp>
 #include <cordma/connection/connection_options.hpp>
 #include <cordma/coro/event.hpp>
-#include <cordma/detail/connection/connection_resources.hpp>
-#include <cordma/detail/connection/handshake.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/io/socket_address.hpp>
 #include <cordma/security/credentials.hpp>
+#include "connection/connection_resources.hpp"
+#include "connection/handshake.hpp"
 
 #include <memory>
 #include <optional>

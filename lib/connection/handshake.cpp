@@ -1,4 +1,4 @@
-#include <cordma/detail/connection/handshake.hpp>
+#include "connection/handshake.hpp"
 
 #include "base/little_endian.hpp"
 #include "verbs/gid.hpp"

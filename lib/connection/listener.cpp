@@ -1,9 +1,11 @@
 #include <cordma/connection/listener.hpp>
 
+#include "addresses.hpp"
 #include "base/failures.hpp"
 #include "bootstrap.hpp"
 #include "bootstrap_services.hpp"
 #include "cm_acceptor.hpp"
+#include "connect.hpp"
 #include "connection_state.hpp"
 #include "listener_state.hpp"
 #include "shake_hands.hpp"
@@ -40,6 +42,18 @@ endpoint endpoint_of(const socket_address& address) {
   host.erase(host.rfind(':'));
   if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
   return {host, address.port()};
+}
+
+task<connection> accept(connection_resources resources, stream_socket stream,
+                        connection_options options, admission admit, time_span handshake_timeout) {
+  link peer_link{std::move(stream)};
+  result<connection> made =
+      co_await as_result(with_timeout(shake_hands_as_server(resources, options, peer_link, admit),
+                                      handshake_timeout, &resources.executor));
+  if (!made.has_failure()) co_return std::move(made).value();
+  const failure why = bootstrap::name_timeout(made.failure(), "handshake", handshake_timeout);
+  co_await bootstrap::refuse(peer_link.refusal_channel(), peer_link.for_peer(why));
+  throw error{why};
 }
 
 std::unique_ptr<acceptor> open_acceptor(const connection_resources& resources,
@@ -89,18 +103,6 @@ endpoint listener::local_endpoint() const {
 const listener_counters& listener::counters() const noexcept { return state_->counters; }
 const std::optional<failure>& listener::last_rejection() const noexcept {
   return state_->last_rejection;
-}
-
-task<connection> accept(connection_resources resources, stream_socket stream,
-                        connection_options options, admission admit, time_span handshake_timeout) {
-  detail::link peer_link{std::move(stream)};
-  result<connection> made = co_await as_result(
-      with_timeout(detail::shake_hands_as_server(resources, options, peer_link, admit),
-                   handshake_timeout, &resources.executor));
-  if (!made.has_failure()) co_return std::move(made).value();
-  const failure why = bootstrap::name_timeout(made.failure(), "handshake", handshake_timeout);
-  co_await bootstrap::refuse(peer_link.refusal_channel(), peer_link.for_peer(why));
-  throw error{why};
 }
 
 }  // namespace cordma

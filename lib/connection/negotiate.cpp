@@ -1,8 +1,8 @@
 #include "base/failures.hpp"
 #include "verbs/gid.hpp"
 
-#include <cordma/detail/connection/handshake.hpp>
 #include <cordma/verbs/device.hpp>
+#include "connection/handshake.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -2,7 +2,7 @@
 
 #include "connection_state.hpp"
 
-#include <cordma/detail/connection/handshake.hpp>
+#include "connection/handshake.hpp"
 
 namespace cordma::detail {
 

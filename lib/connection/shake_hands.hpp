@@ -6,7 +6,7 @@
 #include <cordma/connection/connection.hpp>
 #include <cordma/connection/connection_options.hpp>
 #include <cordma/connection/listener.hpp>
-#include <cordma/detail/connection/connection_resources.hpp>
+#include "connection/connection_resources.hpp"
 
 #include <cstddef>
 #include <memory>

@@ -2,7 +2,7 @@
 
 #include "acceptor.hpp"
 
-#include <cordma/detail/io/stream_socket.hpp>
+#include "io/stream_socket.hpp"
 
 namespace cordma::detail {
 

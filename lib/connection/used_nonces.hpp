@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cordma/base/time.hpp>
-#include <cordma/detail/connection/handshake.hpp>
+#include "connection/handshake.hpp"
 
 #include <cstddef>
 #include <deque>

@@ -3,7 +3,7 @@
 #include "byte_channel.hpp"
 
 #include <cordma/detail/io/fd_watch.hpp>
-#include <cordma/detail/io/stream_socket.hpp>
+#include "io/stream_socket.hpp"
 
 namespace cordma {
 

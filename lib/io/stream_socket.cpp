@@ -1,4 +1,4 @@
-#include <cordma/detail/io/stream_socket.hpp>
+#include "io/stream_socket.hpp"
 
 #include "base/descriptors.hpp"
 #include "base/failures.hpp"

@@ -5,7 +5,7 @@
 #include "base/time_text.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
-#include <cordma/detail/connection/handshake.hpp>
+#include "connection/handshake.hpp"
 
 #include <algorithm>
 #include <climits>

@@ -1,4 +1,4 @@
-#include <cordma/detail/runtime/async_events.hpp>
+#include "runtime/async_events.hpp"
 
 #include "queue/callback_queue_pair.hpp"
 

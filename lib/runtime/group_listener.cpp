@@ -2,6 +2,7 @@
 
 #include "base/check_option.hpp"
 #include "connection/acceptor.hpp"
+#include "connection/addresses.hpp"
 #include "connection/bootstrap_services.hpp"
 #include "connection/connection_state.hpp"
 #include "connection/handshake_set.hpp"

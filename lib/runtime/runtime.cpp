@@ -4,13 +4,14 @@
 #include "base/fork.hpp"
 #include "base/published_list.hpp"
 #include "connection/bootstrap_services.hpp"
+#include "connection/connect.hpp"
 #include "environment.hpp"
 #include "queue/completion_queue_driver.hpp"
 #include "verbs/port_counters.hpp"
 
 #include <cordma/detail/base/assert.hpp>
-#include <cordma/detail/connection/connection_resources.hpp>
-#include <cordma/detail/runtime/async_events.hpp>
+#include "connection/connection_resources.hpp"
+#include "runtime/async_events.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -144,7 +145,10 @@ runtime::~runtime() = default;
 cordma::executor& runtime::executor() noexcept { return state_->executor; }
 verbs::context& runtime::context() noexcept { return state_->context; }
 verbs::protection_domain& runtime::protection_domain() noexcept { return state_->pd; }
-async_events& runtime::events() noexcept { return state_->events; }
+task<verbs::async_event> runtime::next_device_event() {
+  // The channel is never closed.
+  co_return *co_await state_->events.next();
+}
 mr_allocator& runtime::memory() noexcept { return *state_->memory.front(); }
 std::string_view runtime::device_name() const noexcept { return state_->context.name(); }
 const connection_options& runtime::connection_defaults() const noexcept {
@@ -154,17 +158,17 @@ connection_resources runtime::resources() noexcept { return state_->resources();
 std::size_t runtime::completion_queue_count() const noexcept { return state_->drivers.size(); }
 
 task<connection> runtime::connect(endpoint server, const connection_changes& changes) {
-  return cordma::connect(resources(), std::move(server), changed(connection_defaults(), changes));
+  return detail::connect(resources(), std::move(server), changed(connection_defaults(), changes));
 }
 
 task<connection> runtime::connect(unique_fd stream, const connection_changes& changes) {
-  return cordma::connect(resources(), stream_socket{executor(), std::move(stream)},
+  return detail::connect(resources(), stream_socket{executor(), std::move(stream)},
                          changed(connection_defaults(), changes));
 }
 
 task<connection> runtime::accept(unique_fd stream, admission admit,
                                  const connection_changes& changes) {
-  return cordma::accept(resources(), stream_socket{executor(), std::move(stream)},
+  return detail::accept(resources(), stream_socket{executor(), std::move(stream)},
                         changed(connection_defaults(), changes), std::move(admit));
 }
 

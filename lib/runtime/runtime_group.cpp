@@ -4,7 +4,7 @@
 #include "base/failures.hpp"
 #include "cpus.hpp"
 
-#include <cordma/detail/base/unique_fd.hpp>
+#include <cordma/base/unique_fd.hpp>
 
 #include <sys/eventfd.h>
 

@@ -3,7 +3,7 @@
 #include "base/descriptors.hpp"
 #include "failures.hpp"
 
-#include <cordma/detail/base/unique_fd.hpp>
+#include <cordma/base/unique_fd.hpp>
 
 #include <fcntl.h>
 

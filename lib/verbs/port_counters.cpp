@@ -1,6 +1,6 @@
 #include "port_counters.hpp"
 
-#include <cordma/detail/base/unique_fd.hpp>
+#include <cordma/base/unique_fd.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include <cordma/detail/base/unique_fd.hpp>
+#include <cordma/base/unique_fd.hpp>
 
 #include <catch2/catch.hpp>
 

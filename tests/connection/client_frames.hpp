@@ -2,7 +2,7 @@
 
 #include "connection/peer_gid.hpp"
 
-#include <cordma/detail/connection/handshake.hpp>
+#include "connection/handshake.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cm/rig.hpp"
+#include "connection/addresses.hpp"
 #include "connection/bootstrap_services.hpp"
 #include "connection/cm_link.hpp"
 #include "connection/connection_state.hpp"

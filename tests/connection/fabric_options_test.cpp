@@ -1,6 +1,7 @@
 #include <cordma/connection/connection_options.hpp>
 
 #include "agent/agent.hpp"
+#include "connection/handshake.hpp"
 #include "request/queue_pair.hpp"
 #include "support/connected_pair.hpp"
 

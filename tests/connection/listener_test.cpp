@@ -2,6 +2,7 @@
 
 #include "base/failures.hpp"
 #include "connection/bootstrap.hpp"
+#include "connection/connect.hpp"
 #include "request/queue_pair.hpp"
 #include "support/connected_pair.hpp"
 #include "support/leaks.hpp"
@@ -339,7 +340,8 @@ task<result<connection>> accept_by_hand(runtime& rt, stream_listener& acceptor,
   stream_socket taken = co_await acceptor.accept();
   stream_socket stream{rt.executor(), std::move(taken).release()};
   const connection_options options;
-  co_return co_await as_result(accept(rt.resources(), std::move(stream), options, {}, timeout));
+  co_return co_await as_result(
+      detail::accept(rt.resources(), std::move(stream), options, {}, timeout));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include <cordma/detail/connection/handshake.hpp>
+#include "connection/handshake.hpp"
 
 #include "support/some_hello.hpp"
 

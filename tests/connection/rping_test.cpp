@@ -2,6 +2,7 @@
 // nothing of cordma, on either side of rdma_cm.
 
 #include "cm/rig.hpp"
+#include "connection/addresses.hpp"
 #include "connection/cm_acceptor.hpp"
 #include "support/commands.hpp"
 #include "support/connected_pair.hpp"

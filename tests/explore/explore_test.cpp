@@ -5,9 +5,9 @@
 #include "support/raw_verbs.hpp"
 #include "wire/step.hpp"
 
+#include <cordma/base/unique_fd.hpp>
 #include <cordma/coro/event.hpp>
 #include <cordma/detail/base/step.hpp>
-#include <cordma/detail/base/unique_fd.hpp>
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>

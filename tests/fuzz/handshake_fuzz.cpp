@@ -7,8 +7,8 @@
 #include "script.hpp"
 
 #include <cordma/base/error.hpp>
-#include <cordma/detail/connection/handshake.hpp>
 #include <cordma/verbs/device.hpp>
+#include "connection/handshake.hpp"
 
 #include <algorithm>
 #include <memory>

@@ -42,7 +42,7 @@ NAMES = ["alias", "call", "holder", "kind", "limit", "line", "make", "more", "ot
 HEADERS_MAX = 60
 NAMES_MAX = 180
 # Names outside of namespaces called detail that the headers below detail/ declare beside those.
-FURTHER_MAX = 93
+FURTHER_MAX = 58
 # The headers that a file with one awaited WRITE reads.
 WRITE_READS_MAX = 35
 WRITE = """#include <cordma/connection/connection.hpp>

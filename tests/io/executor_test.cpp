@@ -1,9 +1,9 @@
 #include <cordma/io/executor.hpp>
 
+#include <cordma/base/unique_fd.hpp>
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
-#include <cordma/detail/base/unique_fd.hpp>
 #include <cordma/detail/io/fd_watch.hpp>
 
 #include "fake_reactor.hpp"

@@ -1,9 +1,9 @@
 #include <cordma/detail/io/fd_watch.hpp>
 
+#include <cordma/base/unique_fd.hpp>
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/when_any.hpp>
 #include <cordma/coro/with_timeout.hpp>
-#include <cordma/detail/base/unique_fd.hpp>
 #include <cordma/io/executor.hpp>
 
 #include "support/foreign_task.hpp"

@@ -1,7 +1,7 @@
 #include <cordma/detail/io/poller.hpp>
 
+#include <cordma/base/unique_fd.hpp>
 #include <cordma/coro/event.hpp>
-#include <cordma/detail/base/unique_fd.hpp>
 #include <cordma/detail/io/fd_watch.hpp>
 #include <cordma/io/executor.hpp>
 

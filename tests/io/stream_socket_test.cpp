@@ -1,4 +1,4 @@
-#include <cordma/detail/io/stream_socket.hpp>
+#include "io/stream_socket.hpp"
 
 #include "support/channel_pair.hpp"
 #include "support/kernel_counts.hpp"

@@ -1,5 +1,5 @@
 // Unix sockets, and the files that they are reached by.
-#include <cordma/detail/io/stream_socket.hpp>
+#include "io/stream_socket.hpp"
 
 #include "support/temporary_folder.hpp"
 

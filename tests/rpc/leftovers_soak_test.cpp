@@ -10,8 +10,8 @@
 
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/with_timeout.hpp>
-#include <cordma/detail/io/stream_socket.hpp>
 #include <cordma/rpc/server.hpp>
+#include "io/stream_socket.hpp"
 
 #include <catch2/catch.hpp>
 

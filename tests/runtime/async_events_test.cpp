@@ -1,9 +1,11 @@
-#include <cordma/detail/runtime/async_events.hpp>
+#include "runtime/async_events.hpp"
 
+#include "support/connected_pair.hpp"
 #include "support/held.hpp"
 #include "support/loopback.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
+#include <cordma/runtime/runtime.hpp>
 
 #include <catch2/catch.hpp>
 
@@ -24,8 +26,11 @@ namespace {
 class overrunner {
  public:
   overrunner(loopback& link, verbs::completion_queue& cq)
-      : count_{cq.capacity() + 1}, qp_{link.pd, cq, cq, {.send_wr_max = count_}} {
-    test::connect(link.ctx, link.port, qp_, qp_.num());
+      : overrunner{link.ctx, link.pd, link.port, cq} {}
+  overrunner(verbs::context& ctx, verbs::protection_domain& pd, const verbs::port_info& port,
+             verbs::completion_queue& cq)
+      : count_{cq.capacity() + 1}, qp_{pd, cq, cq, {.send_wr_max = count_}} {
+    test::connect(ctx, port, qp_, qp_.num());
     for (unsigned i = 0; i < count_; ++i) {
       ibv_send_wr wr{};
       wr.wr_id = std::uint64_t(-1);
@@ -99,6 +104,15 @@ TEST_CASE("an overrun completion queue ends every slot of every queue pair on it
   for (auto* qp : {&link.a, &link.b, &other, &other_peer}) qp->reset();
   CHECK(held_by(mr) == nothing);
   link.events.remove(unharmed);
+}
+
+TEST_CASE("a runtime gives the program the device's events", "[runtime][device][E7]") {
+  runtime rt{test::on_test_device()};
+  verbs::completion_queue cq{rt.context(), 1};
+  const overrunner one{rt.context(), rt.protection_domain(), rt.context().active_port(), cq};
+  const verbs::async_event event = rt.run(with_timeout(rt.next_device_event(), 10s));
+  CHECK(event.kind == IBV_EVENT_CQ_ERR);
+  CHECK(event.cq == cq.native_handle());
 }
 
 TEST_CASE("many events are read at once, and those that nobody takes are counted",

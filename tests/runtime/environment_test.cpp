@@ -1,5 +1,6 @@
 #include "runtime/environment.hpp"
 
+#include "connection/handshake.hpp"
 #include "support/connected_pair.hpp"
 #include "support/variable.hpp"
 

@@ -1,6 +1,7 @@
 #include <cordma/runtime/runtime_group.hpp>
 
 #include "connection/bootstrap.hpp"
+#include "connection/handshake.hpp"
 #include "io/stream_channel.hpp"
 #include "request/queue_pair.hpp"
 #include "support/leaks.hpp"

@@ -1,5 +1,6 @@
 #include <cordma/runtime/runtime.hpp>
 
+#include "connection/handshake.hpp"
 #include "request/queue_pair.hpp"
 #include "support/child.hpp"
 #include "support/connected_pair.hpp"

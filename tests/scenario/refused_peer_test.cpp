@@ -1,4 +1,5 @@
 // A peer whose certificate does not fit is told one text, in a whole handshake.
+#include "connection/handshake.hpp"
 #include "scenario/proofs.hpp"
 #include "security/raw_peer.hpp"
 #include "support/connected_pair.hpp"

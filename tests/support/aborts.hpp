@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/detail/base/unique_fd.hpp>
+#include <cordma/base/unique_fd.hpp>
 
 #include <sys/wait.h>
 #include <unistd.h>

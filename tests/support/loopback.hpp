@@ -4,10 +4,10 @@
 #include "support/access.hpp"
 #include "support/raw_verbs.hpp"
 
-#include <cordma/detail/runtime/async_events.hpp>
 #include <cordma/memory/mr_allocator.hpp>
 #include <cordma/verbs/device.hpp>
 #include "request/queue_pair.hpp"
+#include "runtime/async_events.hpp"
 
 #include <memory>
 #include <utility>

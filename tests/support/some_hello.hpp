@@ -3,7 +3,7 @@
 #include "connection/bootstrap.hpp"
 #include "io/stream_channel.hpp"
 
-#include <cordma/detail/connection/handshake.hpp>
+#include "connection/handshake.hpp"
 
 #include <cstdint>
 

@@ -2,7 +2,7 @@
 
 #include "side.hpp"
 
-#include <cordma/detail/base/unique_fd.hpp>
+#include <cordma/base/unique_fd.hpp>
 
 #include <cerrno>
 #include <chrono>

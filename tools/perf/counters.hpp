@@ -6,6 +6,10 @@
 #include <cstdint>
 #include <vector>
 
+namespace cordma {
+class completion_queue_driver;
+}
+
 namespace perf {
 
 /// The costs of one thread's work so far. No other file of cordma-perf knows where the library

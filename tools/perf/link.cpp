@@ -43,7 +43,7 @@ cordma::task<std::unique_ptr<link>> link::connect(cordma::runtime& rt, job what,
 
 link::link(cordma::runtime& rt, const job& what, cordma::connection conn)
     : what_{what},
-      qpn_{conn.local_hello().qpn},
+      qpn_{conn.verbs().num()},
       driver_{conn.qp().driver()},
       memory_{rt.memory().allocate_zeroed(slots(what) * what.size_bytes)},
       credits_{receives(what)} {

@@ -10,7 +10,7 @@ namespace {
 
 using cordma::verbs::access;
 
-remote_end remote_end_of(const cordma::connection& conn) { return {.qpn = conn.peer_hello().qpn}; }
+remote_end remote_end_of(const cordma::connection& conn) { return {.qpn = conn.peer_qpn()}; }
 
 cordma::local_mr shared_memory(cordma::runtime& rt, const job& what) {
   return rt

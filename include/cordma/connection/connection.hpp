@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -153,8 +154,10 @@ class CORDMA_EXPORT connection : public requester<connection> {
   [[nodiscard]] const identity& peer_identity() const noexcept;
   /// Returns the peer's `connection_options::private_data`, or its `connection_request::reply`.
   [[nodiscard]] const std::array<std::byte, 64>& peer_private_data() const noexcept;
-  /// The next two functions return what the two sides sent in the handshake; `agreement` returns
-  /// its result.
+  /// Returns the number of the peer's queue pair; `verbs().num()` is this side's.
+  [[nodiscard]] std::uint32_t peer_qpn() const noexcept;
+  /// The next functions are for the library's own rooms: the types are private. They return what
+  /// the two sides sent in the handshake, and what both agreed on.
   [[nodiscard]] const handshake::hello& local_hello() const noexcept;
   [[nodiscard]] const handshake::hello& peer_hello() const noexcept;
   [[nodiscard]] const handshake::agreement& agreement() const noexcept;

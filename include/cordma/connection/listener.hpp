@@ -8,8 +8,6 @@
 #include <cordma/coro/event.hpp>
 #include <cordma/detail/base/callback.hpp>
 #include <cordma/detail/base/export.hpp>
-#include <cordma/detail/connection/handshake.hpp>
-#include <cordma/detail/io/stream_socket.hpp>
 #include <cordma/io/socket_address.hpp>
 #include <cordma/security/credentials.hpp>
 
@@ -136,41 +134,5 @@ class listener::close_op : public event::wait_op {
   friend class listener;
   explicit close_op(event& all_ended) noexcept : wait_op{all_ended.wait()} {}
 };
-
-/// Connects to a listener. The server's program may not have accepted yet: a SEND then meets no
-/// receive, and breaks the connection after `rnr_retry` retries (docs/errors.md). `server.host` may
-/// be a name: the resolver then blocks the thread.
-/// \errors  errc::timed_out after `connect_timeout`; ECONNREFUSED and others of connect(2): the
-///   detail names the server; errc::bad_handshake, errc::incompatible_peer, errc::refused; what the
-///   verbs throw. errc::limit_exceeded: an option. A failure leaves nothing behind.
-CORDMA_EXPORT task<connection> connect(connection_resources resources, endpoint server,
-                                       connection_options options = {});
-
-/// Connects over a stream socket that is connected already, to a peer that calls `accept`.
-/// \errors as above. \thread the executor's, which is the stream's too.
-CORDMA_EXPORT task<connection> connect(connection_resources resources, stream_socket stream,
-                                       connection_options options = {});
-
-/// Does the server's side of `connect`, on a stream socket that was accepted elsewhere: by another
-/// thread, or by the program's parent. A client whose handshake fails is told why.
-/// \errors  errc::timed_out after `handshake_timeout`; errc::disconnected, errc::bad_handshake,
-///   errc::incompatible_peer; errc::limit_exceeded: an option; what the verbs throw. A failure
-///   leaves nothing behind.
-/// \thread the executor's, which is the stream's too.
-CORDMA_EXPORT task<connection> accept(connection_resources resources, stream_socket stream,
-                                      connection_options options = {}, admission admit = {},
-                                      time_span handshake_timeout = std::chrono::seconds{5});
-
-namespace detail {
-
-/// Returns the addresses of an endpoint, the preferred first. \errors as `socket_address::resolve`.
-std::vector<socket_address> addresses_of(const endpoint& where);
-/// Returns the address to listen on: an empty host is loopback, a name its preferred address.
-socket_address listening_address(const endpoint& local);
-endpoint endpoint_of(const socket_address& address);
-/// \errors errc::not_authenticated: strangers reach the address, and may not be let in.
-void check_reach(const socket_address& where, const connection_options& options);
-
-}  // namespace detail
 
 }  // namespace cordma

@@ -2,7 +2,6 @@
 
 #include <cordma/connection/connection.hpp>
 #include <cordma/detail/base/export.hpp>
-#include <cordma/detail/connection/connection_resources.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -15,6 +14,7 @@
 namespace cordma {
 
 struct connection_options;
+struct connection_resources;
 
 namespace detail {
 struct prepared_state;

@@ -7,7 +7,6 @@
 #include <cordma/detail/base/export.hpp>
 #include <cordma/detail/rpc/call_op.hpp>
 #include <cordma/messages/message_stream.hpp>
-#include <cordma/rpc/call.hpp>
 #include <cordma/rpc/method.hpp>
 
 #include <chrono>

@@ -1,12 +1,11 @@
 #pragma once
 
+#include <cordma/base/unique_fd.hpp>
 #include <cordma/connection/connection.hpp>
 #include <cordma/connection/endpoint.hpp>
 #include <cordma/connection/listener.hpp>
 #include <cordma/connection/prepared_connection.hpp>
 #include <cordma/detail/base/export.hpp>
-#include <cordma/detail/base/unique_fd.hpp>
-#include <cordma/detail/connection/connection_resources.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/memory/mr_allocator.hpp>
 #include <cordma/queue/shared_receives.hpp>
@@ -19,8 +18,6 @@
 #include <string_view>
 
 namespace cordma {
-
-class async_events;
 
 namespace detail {
 class runtime_state;
@@ -98,10 +95,14 @@ class CORDMA_EXPORT runtime final {
   [[nodiscard]] cordma::executor& executor() noexcept;
   [[nodiscard]] verbs::context& context() noexcept;
   [[nodiscard]] verbs::protection_domain& protection_domain() noexcept;
-  [[nodiscard]] async_events& events() noexcept;
   [[nodiscard]] std::string_view device_name() const noexcept;
   [[nodiscard]] const connection_options& connection_defaults() const noexcept;
   [[nodiscard]] connection_resources resources() noexcept;
+
+  /// Gives the device's next asynchronous event (ibv_get_async_event(3)), after the library has
+  /// ended what the event breaks. At most 64 events are kept while nobody awaits them. \thread the
+  /// runtime's.
+  [[nodiscard]] task<verbs::async_event> next_device_event();
 
   /// Returns what the runtime did so far. The numbers belong to about one moment: concurrent work
   /// may be counted in part. \thread any, while the runtime lives. \cost  some 100 loads; no lock

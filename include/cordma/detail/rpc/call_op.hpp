@@ -5,7 +5,6 @@
 #include <cordma/detail/base/export.hpp>
 #include <cordma/detail/rpc/encodable_ref.hpp>
 #include <cordma/messages/message_stream.hpp>
-#include <cordma/rpc/call.hpp>
 #include <cordma/rpc/method.hpp>
 
 #include <cstdint>

@@ -1,9 +1,8 @@
 #pragma once
 
 #include <cordma/base/time.hpp>
+#include <cordma/base/unique_fd.hpp>
 #include <cordma/coro/task.hpp>
-#include <cordma/detail/base/export.hpp>
-#include <cordma/detail/base/unique_fd.hpp>
 #include <cordma/detail/io/fd_watch.hpp>
 #include <cordma/io/socket_address.hpp>
 
@@ -19,7 +18,7 @@ namespace cordma {
 ///
 /// Small TCP messages are sent at once (TCP_NODELAY), and a write to a closed peer is an error,
 /// never SIGPIPE. \thread the executor's.
-class CORDMA_EXPORT stream_socket {
+class stream_socket {
  public:
   /// Takes over a connected socket, and makes it non-blocking. \errors ENOTSOCK and others.
   stream_socket(cordma::executor& executor, unique_fd socket);
