@@ -1,17 +1,18 @@
 #pragma once
 
 #include "cm/event_channel.hpp"
+#include "gid_resolver.hpp"
 #include "used_nonces.hpp"
 
 #include <optional>
 
 namespace cordma::detail {
 
-/// The state that ways in share which need more than a socket; a runtime has one. \thread the
-/// executor's.
+/// The state that a runtime's bootstraps share. \thread the executor's.
 class bootstrap_services {
  public:
-  explicit bootstrap_services(cordma::executor& executor) noexcept : executor_{executor} {}
+  bootstrap_services(cordma::executor& executor, verbs::protection_domain& pd) noexcept
+      : gids{executor, pd}, executor_{executor} {}
 
   /// Returns rdma_cm's events; the first call opens them. \errors as `cm::event_channel`.
   cm::event_channel& cm_events() {
@@ -20,6 +21,7 @@ class bootstrap_services {
   }
 
   used_nonces infos;  ///< Nonces of the peers of prepared connections.
+  gid_resolver gids;  ///< Finds peers whose GID is foreign.
 
  private:
   cordma::executor& executor_;

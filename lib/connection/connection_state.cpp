@@ -1,8 +1,8 @@
 #include "connection_state.hpp"
 
 #include "base/failures.hpp"
+#include "bootstrap_services.hpp"
 #include "queue/send_queue.hpp"
-#include "resolve_gid.hpp"
 #include "verbs/gid.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
@@ -124,6 +124,7 @@ connection_state::connection_state(const connection_resources& r, const connecti
       options_{options},
       port_{checked_port(r.ctx, options)},
       gid_{chosen_gid(r.ctx, port_, options, local_address)},
+      gids_{r.bootstraps.gids},
       own_domain_{needs_own_domain(r, options.agent) ? r.lending.make_domain(r.memory) : nullptr},
       lending_{own_domain_ ? own_domain_->lending : r.lending},
       executor{r.executor},
@@ -196,8 +197,7 @@ task<> connection_state::proved() {
 }
 
 task<> connection_state::resolve(const ibv_gid& gid) {
-  return resolve_gid(executor, lending_.domain(), port_.number,
-                     verbs::address_vector::by_gid(gid, gid_.index));
+  return gids_.resolve(port_.number, verbs::address_vector::by_gid(gid, gid_.index));
 }
 
 bool connection_state::has_own_gid(const ibv_gid& gid) const {

@@ -25,6 +25,8 @@ void check(const connection_options& options, const verbs::device_limits& limits
 
 namespace detail {
 
+class gid_resolver;
+
 /// Members of a connection: queue pair, channel, and the watches of both. The object is made before
 /// the handshake ends, and never moves; the closer destroys it.
 class connection_state final : private timer, private byte_channel::listener {
@@ -50,7 +52,7 @@ class connection_state final : private timer, private byte_channel::listener {
   /// Ends when the peer's agent has proved what was expected. \errors why it cannot any more.
   task<> proved();
   [[nodiscard]] const connection_options& options() const noexcept { return options_; }
-  /// Waits until the kernel knows the way to a GID. \errors as `resolve_gid`.
+  /// Waits until the kernel knows the way to a GID. \errors as `gid_resolver::resolve`.
   task<> resolve(const ibv_gid& gid);
   /// Returns true if the port's table has the GID. \errors those of the verbs.
   [[nodiscard]] bool has_own_gid(const ibv_gid& gid) const;
@@ -78,6 +80,7 @@ class connection_state final : private timer, private byte_channel::listener {
   const connection_options options_;
   const verbs::port_info port_;
   const verbs::gid_entry gid_;
+  gid_resolver& gids_;
   /// Keeps a peer that guesses keys from other connections' memory. Null: the runtime's domain is
   /// as good.
   const lending::own_domain own_domain_;

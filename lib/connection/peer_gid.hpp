@@ -9,7 +9,7 @@ namespace cordma::detail {
 /// Checks that the GID in the peer's hello is the address that its bootstrap comes from. A peer
 /// must not have the device send to another host. Of a peer on this host, an address of this host.
 /// InfiniBand's own GIDs are no addresses, and pass. Where a foreign GID is allowed, waits until
-/// the kernel knows the way there. \errors errc::refused: names both; as `resolve_gid`.
+/// the kernel knows the way there. \errors errc::refused: names both; as `gid_resolver::resolve`.
 task<> admit_peer_gid(connection_state& state, const handshake::hello& theirs);
 
 /// Returns true if an interface of this host has the address. \errors an errno of getifaddrs(3).

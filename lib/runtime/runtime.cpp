@@ -84,7 +84,7 @@ runtime_state::runtime_state(runtime_options&& options)
       connection_defaults{with_environment(defaults(options), context)},
       pd{context},
       lending{context, pd},
-      bootstraps{executor},
+      bootstraps{executor, pd},
       events{executor, context},
       port{port_of(context, connection_defaults)} {
   if (lending.has_windows()) options.memory.access |= verbs::access::mw_bind;
