@@ -13,6 +13,8 @@ constexpr unsigned iterations_per_kernel_poll = 8;
 /// About the number of polls during the round trip of a message.
 constexpr unsigned polls_per_iteration_max = 64;
 constexpr int inline_polls_max = iterations_per_kernel_poll * polls_per_iteration_max;
+/// An await that polls inline saves an iteration, which takes as long as this many polls.
+constexpr int inline_polls_per_await = 8;
 
 /// Returns an address that no other thread has while this thread lives.
 const void* this_thread() noexcept {
@@ -80,7 +82,16 @@ bool executor::poll_all() noexcept {
   return poll_each(restless_) || progress;
 }
 
-bool executor::poll_inline() noexcept { return poll_all() || spins_ || !restless_.empty(); }
+/// Polls once, or until something comes if the executor would spin or checks conditions.
+bool executor::complete_inline() noexcept {
+  inline_polls_left_ -= inline_polls_per_await;
+  if (inline_polls_left_ < 0) return false;
+  while (may_complete_inline() && inline_polls_left_ >= 0) {
+    --inline_polls_left_;
+    if (!poll_all() && !spins_ && restless_.empty()) break;
+  }
+  return true;
+}
 
 /// Asks a spinning poller again at once, several times, because the rest of an iteration takes
 /// longer than a poll.
@@ -116,9 +127,9 @@ inline void executor::serve_until(IsOver is_over) noexcept {
   while (!is_over()) {
     unsigned iterations = 0;
     bool more_to_do;
-    allow_inline_polls(inline_polls_max);
+    inline_polls_left_ = inline_polls_max;
     do more_to_do = iterate();
-    while (more_to_do && ++iterations < iterations_per_kernel_poll && has_inline_polls_left() &&
+    while (more_to_do && ++iterations < iterations_per_kernel_poll && inline_polls_left_ >= 0 &&
            !is_over());
     if (is_over()) break;
     check_process(process_);

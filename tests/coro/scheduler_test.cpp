@@ -2,10 +2,12 @@
 
 #include "support/aborts.hpp"
 #include "support/allocations.hpp"
+#include "support/ready_at_once.hpp"
 #include "support/skip.hpp"
 
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/task.hpp>
+#include <cordma/coro/when_all.hpp>
 
 #include <catch2/catch.hpp>
 
@@ -298,15 +300,15 @@ TEST_CASE("arming a timer twice is a broken contract", "[coro]") {
 
 namespace {
 
-/// A scheduler whose inline polls do what the test says.
-struct polled_scheduler : scheduler {
-  using scheduler::allow_inline_polls;
-  bool poll_inline() noexcept override {
-    ++polls;
-    return at_poll();
+/// A scheduler on which the test says what is completed inline.
+struct inline_scheduler : scheduler {
+  using scheduler::may_complete_inline;
+  bool complete_inline() noexcept override {
+    ++tries;
+    return at_try();
   }
-  std::function<bool()> at_poll = [] { return false; };
-  int polls = 0;
+  std::function<bool()> at_try = [] { return true; };
+  int tries = 0;
 };
 
 /// Goes on when `first` is set, as the only one of its turn, and then awaits `second`.
@@ -320,76 +322,146 @@ task<> awaits_both(event& first, event& second, int& passed) {
 struct two_waits {
   two_waits() {
     CHECK_FALSE(waits.start(parent, {&scheduler, {}}));
-    scheduler.allow_inline_polls(100);
     first.set();
   }
-  polled_scheduler scheduler;
+  inline_scheduler scheduler;
   event first{scheduler}, second{scheduler};
   int passed = 0, ended = 0;
   counter parent{scheduler, ended};
   task<> waits = awaits_both(first, second, passed);
 };
 
+/// Put off to the end of an event-loop iteration.
+struct end_of_iteration : detail::iteration_end_hook {
+  void on_iteration_end() noexcept override { ++calls; }
+  int calls = 0;
+};
+
 }  // namespace
 
-TEST_CASE("a coroutine that is alone in its turn goes on when an inline poll ends what it awaits",
+TEST_CASE("a coroutine that is alone in its turn goes on when what it awaits completes inline",
           "[coro]") {
   two_waits w;
-  w.scheduler.at_poll = [&] {
-    if (w.scheduler.polls == 3) w.second.set();
+  w.scheduler.at_try = [&] {
+    CHECK(w.scheduler.may_complete_inline());
+    w.second.set();
+    CHECK_FALSE(w.scheduler.may_complete_inline());
     return true;
   };
   CHECK(w.scheduler.run_ready() == 1);
   CHECK(w.passed == 2);
   CHECK(w.ended == 1);
-  CHECK(w.scheduler.polls == 3);
+  CHECK(w.scheduler.tries == 1);
   CHECK_FALSE(w.scheduler.has_ready());
 }
 
-TEST_CASE("an inline poll that finds nothing is the last, where the scheduler may sleep",
+TEST_CASE("a coroutine is suspended when nothing completes inline, or when it must suspend",
           "[coro]") {
   two_waits w;
+  SECTION("nothing came") {}
+  SECTION("it must suspend, though what it awaits came") {
+    w.scheduler.at_try = [&] {
+      w.second.set();
+      return false;
+    };
+  }
   CHECK(w.scheduler.run_ready() == 1);
-  CHECK(w.scheduler.polls == 1);
+  CHECK(w.scheduler.tries == 1);
   CHECK(w.passed == 1);
   w.second.set();
   w.scheduler.run_ready();
   CHECK(w.passed == 2);
 }
 
-TEST_CASE("who polls inline overtakes nobody, and polls no more than is allowed", "[coro]") {
+TEST_CASE("who completes inline overtakes nobody", "[coro]") {
   two_waits w;
-  int others = 0;
+  int others = 0, tries = 0;
   counter other{w.scheduler, others};
-  SECTION("another is made ready by the same poll") {
-    w.scheduler.at_poll = [&] {
+  SECTION("another is made ready by the same try") {
+    tries = 1;
+    w.scheduler.at_try = [&] {
       w.scheduler.schedule(other);
       w.second.set();
       return true;
     };
   }
-  SECTION("another is ready in the same turn") {
-    w.scheduler.schedule(other);
-    w.second.set();
-    w.scheduler.run_ready();
-    CHECK(w.scheduler.polls == 0);
-    CHECK(others == 1);
-    CHECK(w.passed == 2);
-    return;
-  }
-  SECTION("nothing comes") {
-    w.scheduler.at_poll = [] { return true; };
-    w.scheduler.run_ready();
-    CHECK(w.scheduler.polls == 93);  // An await takes as many of the hundred polls as a turn.
-    CHECK(w.passed == 1);
-    w.second.set();
-    w.scheduler.run_ready();
-    CHECK(w.passed == 2);
-    return;
-  }
+  SECTION("another is ready in the same turn") { w.scheduler.schedule(other); }
+  SECTION("another is put off to the last") { w.scheduler.schedule_last(other); }
   w.scheduler.run_ready();
+  CHECK(w.scheduler.tries == tries);
   CHECK(w.passed == 1);
-  CHECK(w.scheduler.run_ready() == 2);
+  w.second.set();
+  w.scheduler.run_ready();
   CHECK(others == 1);
   CHECK(w.passed == 2);
+}
+
+TEST_CASE("nothing more completes inline once something is put off to the end of the turn",
+          "[coro]") {
+  two_waits w;
+  int others = 0;
+  counter other{w.scheduler, others};
+  end_of_iteration at_end;
+  SECTION("to the last") {
+    w.scheduler.at_try = [&] {
+      w.scheduler.schedule_last(other);
+      CHECK_FALSE(w.scheduler.may_complete_inline());
+      return true;
+    };
+  }
+  SECTION("to the very end") {
+    w.scheduler.at_try = [&] {
+      w.scheduler.at_iteration_end(at_end);
+      CHECK_FALSE(w.scheduler.may_complete_inline());
+      return true;
+    };
+  }
+  w.scheduler.run_ready();
+  CHECK(others + at_end.calls == 1);
+  CHECK(w.passed == 1);
+}
+
+TEST_CASE("what is started side by side is all under way before anything completes inline",
+          "[coro]") {
+  inline_scheduler scheduler;
+  event first{scheduler}, second{scheduler};
+  int passed = 0, ended = 0;
+  counter parent{scheduler, ended};
+  const auto body = [&]() -> task<> {
+    co_await first.wait();
+    co_await when_all(second.wait(), awaits_both(second, second, passed));
+  };
+  task<> waits = body();
+  CHECK_FALSE(waits.start(parent, {&scheduler, {}}));
+  first.set();
+  scheduler.run_ready();
+  CHECK(scheduler.tries == 0);
+  second.set();
+  while (scheduler.run_ready() > 0) {
+  }
+  CHECK(passed == 2);
+  CHECK(ended == 1);
+}
+
+TEST_CASE("what is ready at once is awaited inline only where the scheduler's hook says so",
+          "[coro]") {
+  const auto awaits_three = [](int& passed) -> task<> {
+    for (; passed < 3; ++passed) co_await support::ready_at_once{};
+  };
+  inline_scheduler hooked;
+  cordma::scheduler plain;
+  const auto passed_in_one_iteration = [&](cordma::scheduler& on) {
+    int ended = 0, passed = 0;
+    counter parent{on, ended};
+    task<> waits = awaits_three(passed);
+    CHECK_FALSE(waits.start(parent, {&on, {}}));
+    CHECK(on.run_ready() == 1);
+    const int so_far = passed;
+    while (on.run_ready() > 0) {
+    }
+    CHECK(ended == 1);
+    return so_far;
+  };
+  CHECK(passed_in_one_iteration(plain) == 1);
+  CHECK(passed_in_one_iteration(hooked) == 3);
 }

@@ -10,6 +10,7 @@
 #include "support/aborts.hpp"
 #include "support/allocations.hpp"
 #include "support/foreign_task.hpp"
+#include "support/ready_at_once.hpp"
 #include "support/skip.hpp"
 
 #include <catch2/catch.hpp>
@@ -231,4 +232,125 @@ TEST_CASE("sleeping and waiting for a descriptor allocate nothing once warm", "[
   const std::uint64_t before = support::allocation_count();
   exec.run(body(exec, fd.get(), 10'000));
   CHECK(support::allocation_count() - before == 0);
+}
+
+namespace {
+
+/// Counts the inline polls of a round. In the next round, or after very many, its event is set.
+struct inline_polls final : poller, private detail::iteration_end_hook {
+  explicit inline_polls(cordma::executor& e) noexcept : exec{e}, over{e} {}
+  std::size_t poll() noexcept override {
+    if (round == 0) return 0;
+    if (exec.counters().iterations == round && ++polls < 10'000) {
+      if (polls == puts_off_at) exec.at_iteration_end(*this);
+      return 0;
+    }
+    round = 0;
+    over.set();
+    return 1;
+  }
+  bool prepare_wait() noexcept override { return true; }
+
+  cordma::executor& exec;
+  event over;
+  std::uint64_t round = 0;
+  int polls = 0;
+  int puts_off_at = -1;  // The poll that puts something off to the end of the round.
+
+ private:
+  void on_iteration_end() noexcept override {}
+};
+
+/// Waits, as the only one of its round.
+task<> wait_counted(inline_polls& counted) {
+  co_await counted.exec.sleep_for(duration{0});
+  counted.round = counted.exec.counters().iterations;
+  co_await counted.over.wait();
+}
+
+/// Sets an event at each poll.
+struct always_ready final : poller {
+  explicit always_ready(cordma::executor& e) noexcept : came{std::in_place, e} {}
+  std::size_t poll() noexcept override {
+    came->set();
+    return 1;
+  }
+  bool prepare_wait() noexcept override { return true; }
+  std::optional<event> came;
+};
+
+}  // namespace
+
+TEST_CASE("who waits alone polls once inline where the executor may sleep", "[io]") {
+  executor exec;
+  inline_polls counted{exec};
+  exec.add(counted);
+  exec.run(wait_counted(counted));
+  CHECK(counted.polls == 1);
+}
+
+TEST_CASE("who waits alone polls inline up to a limit where nobody may sleep", "[io]") {
+  executor exec;
+  inline_polls counted{exec};
+  exec.add_restless(counted);
+  exec.run(wait_counted(counted));
+  CHECK(counted.polls ==
+        505);  // Eight of the 512 polls pay for the wait, and the last may overdraw.
+}
+
+TEST_CASE("who waits alone polls no more inline once something is put off to the end of the round",
+          "[io]") {
+  executor exec;
+  inline_polls counted{exec};
+  counted.puts_off_at = 3;
+  exec.add_restless(counted);
+  exec.run(wait_counted(counted));
+  CHECK(counted.polls == 3);
+}
+
+TEST_CASE("a task whose waits all end inline is suspended after some of them", "[io]") {
+  executor exec;
+  always_ready ready{exec};
+  exec.add(ready);
+  const auto count = [](cordma::executor& where, always_ready& device) -> task<int> {
+    co_await where.sleep_for(duration{0});
+    const std::uint64_t round = where.counters().iterations;
+    int waits = 0;
+    for (; where.counters().iterations == round && waits < 10'000; ++waits) {
+      device.came.emplace(where);
+      co_await device.came->wait();
+    }
+    co_return waits;
+  };
+  CHECK(exec.run(count(exec, ready)) == 58);  // Inline waits take nine of 512 polls, the last none.
+}
+
+TEST_CASE("a task whose waits have used up the inline polls keeps no timer waiting", "[io]") {
+  fake_time fake;
+  always_ready ready{fake.exec};
+  fake.exec.add(ready);
+  int waits = 0;
+  const auto body = [&]() -> task<> {
+    co_await fake.exec.sleep_for(duration{0});
+    fake.clock.advance(1h);
+    for (; waits < 10'000; ++waits) {
+      ready.came.emplace(fake.exec);
+      co_await ready.came->wait();
+    }
+  };
+  CHECK(fake.exec.run(as_result(with_timeout(body(), 1h))).failure().code == errc::timed_out);
+  CHECK(waits == 57);
+}
+
+TEST_CASE("a task that awaits what is ready at once keeps no posted call waiting", "[io]") {
+  executor exec;
+  const auto body = [](cordma::executor& where) -> task<int> {
+    co_await where.sleep_for(duration{0});
+    bool called = false;
+    where.post([&] { called = true; });
+    int waits = 0;
+    for (; !called && waits < 100'000; ++waits) co_await support::ready_at_once{};
+    co_return waits;
+  };
+  CHECK(exec.run(body(exec)) < 200);
 }

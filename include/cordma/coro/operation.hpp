@@ -14,16 +14,23 @@ namespace cordma {
 /// An operation can be started once, ends once, and then gives its outcome. Every awaitable of
 /// cordma is one, so the combinators take it without a coroutine frame.
 ///
+/// Required are the type `value_type` and four functions; `operation_base` adds `co_await`:
+///
 /// - `start(w, env)`: returns true if the operation has ended already; `w` is not notified then.
 /// Otherwise `w.done()` is called exactly once, at the end, and never before `start` has returned.
 /// - `failed()`: call it after the end; true if `take` would throw.
 /// - `take()`: call it after the end, at most once; returns the value, or throws `error` or
 /// `cancelled`.
-/// - `take_result()`: `take` without throwing (a task passes on exceptions of other types).
-/// - `own_scheduler()`, optional: the scheduler on which the operation ends; may be null. A timeout
-/// of the operation needs no other scheduler.
-/// - An operation is movable until started. Destroying it at any time only detaches it: the waiter
-/// is never notified.
+/// - `take_result()`: `take` without throwing (a task passes on exceptions of other types). An
+/// operation defines one of the two; `operation_base` adds the other.
+///
+/// Optional is one function. Completing inline needs none: see `scheduler::try_complete_inline`.
+///
+/// - `own_scheduler()`: the scheduler on which the operation ends; may be null. A timeout of the
+/// operation needs no other scheduler. Without the function, null is assumed.
+///
+/// An operation that combinators take by value is movable until started. Destroying it at any time
+/// only detaches it: the waiter is never notified.
 template <class Op>
 concept operation = requires(std::remove_reference_t<Op>& op, waiter& w, const environment& env) {
   typename std::remove_reference_t<Op>::value_type;

@@ -95,26 +95,26 @@ class CORDMA_EXPORT scheduler {
   void schedule(waiter& w) noexcept { ready_.push_back(w); }
   /// Appends `w` behind all that the present or next call of `run_ready` resumes. Use it for work
   /// that nobody waits for.
-  void schedule_last(waiter& w) noexcept { last_.push_back(w); }
+  void schedule_last(waiter& w) noexcept {
+    forbid_inline_completion();
+    last_.push_back(w);
+  }
   /// Returns true if this call of `run_ready` resumes more coroutines after the running one.
   [[nodiscard]] bool more_ready() const noexcept { return more_ready_; }
-  /// Polls inline for the running coroutine, which is about to suspend until `w` is notified.
-  /// Nothing is polled if this call of `run_ready` has other work. Returns true if `w` was
-  /// notified: the coroutine then continues without suspending.
+  /// Tries to complete inline what the running coroutine is about to wait for. Returns true if `w`
+  /// was notified and nobody else is ready: the coroutine then continues without suspending.
+  /// Nothing is tried if this call of `run_ready` has other work.
   [[nodiscard]] bool try_complete_inline(waiter& w) noexcept {
-    if (!may_poll_inline_) return false;
-    inline_polls_left_ -= polls_of_an_iteration;
-    for (bool goes_on = true; ready_.empty(); goes_on = poll_inline(), --inline_polls_left_)
-      if (!goes_on || !may_poll_inline_ || !last_.empty() || inline_polls_left_ < 0) return false;
+    if (!may_complete_inline_ || !complete_inline()) return false;
     if (!w.list_hook<waiter>::is_linked() || !ready_.has_one()) return false;
     w.list_hook<waiter>::unlink();
     return true;
   }
-  /// Makes other coroutines continue before the running one polls inline.
-  void forbid_inline_polls() noexcept { may_poll_inline_ = false; }
+  /// Makes the running coroutine suspend when it waits next, because others continue first.
+  void forbid_inline_completion() noexcept { may_complete_inline_ = false; }
   /// Calls `t` once, when this event-loop iteration ends. Call it only within one.
   void at_iteration_end(detail::iteration_end_hook& t) noexcept {
-    forbid_inline_polls();
+    forbid_inline_completion();
     ends_.push_back(t);
   }
   [[nodiscard]] bool has_ready() const noexcept { return !ready_.empty() || !last_.empty(); }
@@ -123,9 +123,9 @@ class CORDMA_EXPORT scheduler {
   std::size_t run_ready() noexcept {
     std::size_t resumed = 0;
     if (ready_.has_one()) {
-      may_poll_inline_ = inline_polls_left_ >= 0 && last_.empty();
+      may_complete_inline_ = last_.empty();
       resume(ready_.pop_front());
-      may_poll_inline_ = false;
+      may_complete_inline_ = false;
       end_iteration();
       resumed = 1;
     } else if (!ready_.empty()) {
@@ -163,12 +163,13 @@ class CORDMA_EXPORT scheduler {
   static constexpr duration exact_below = std::chrono::seconds{1};
 
  protected:
-  /// Polls for `try_complete_inline`. Returns true to go on: the poll found something, or nobody
-  /// sleeps.
-  virtual bool poll_inline() noexcept { return false; }
-  [[nodiscard]] bool has_inline_polls_left() const noexcept { return inline_polls_left_ >= 0; }
-  /// Allows `polls` inline polls until the next call of `allow_inline_polls`.
-  void allow_inline_polls(int polls) noexcept { inline_polls_left_ = polls; }
+  /// Hook of `try_complete_inline`. An executor overrides it to make progress, up to a limit of its
+  /// own, while `may_complete_inline`. Returns false if the coroutine must suspend.
+  virtual bool complete_inline() noexcept { return false; }
+  /// Returns true while nothing is ready, and nobody waits for the end of this iteration.
+  [[nodiscard]] bool may_complete_inline() const noexcept {
+    return may_complete_inline_ && ready_.empty();
+  }
 
  private:
   friend class timer;
@@ -189,11 +190,8 @@ class CORDMA_EXPORT scheduler {
   intrusive_list<waiter> last_;
   intrusive_list<detail::iteration_end_hook> ends_;
   bool more_ready_ = false;
-  /// An event-loop iteration takes as long as this many polls.
-  static constexpr int polls_of_an_iteration = 8;
-  bool may_poll_inline_ = false;  // The running coroutine may poll inline.
-  int inline_polls_left_ = -1;
-  timer* earliest_ = nullptr;  // Root of a pairing heap; null: the heap is empty.
+  bool may_complete_inline_ = false;  // The running coroutine is all of this iteration's work.
+  timer* earliest_ = nullptr;         // Root of a pairing heap; null: the heap is empty.
   std::uint64_t order_ = 0;
 };
 

@@ -108,7 +108,7 @@ class [[nodiscard]] task {
   bool start(waiter& w, const environment& env) noexcept {
     mark_awaited();
     frame_.promise().environment_ = env;
-    if (env.scheduler != nullptr) env.scheduler->forbid_inline_polls();
+    if (env.scheduler != nullptr) env.scheduler->forbid_inline_completion();
     frame_.resume();
     // The waiter is set only after the resume. A task that ends inline must not resume its parent
     // on top of this call, or a loop of such tasks would grow the stack.

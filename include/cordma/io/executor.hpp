@@ -117,7 +117,7 @@ class CORDMA_EXPORT executor : public scheduler {
   bool spin() noexcept;
   void fire_timers() noexcept;
   bool poll_all() noexcept;
-  bool poll_inline() noexcept override;
+  bool complete_inline() noexcept override;
   void block() noexcept;
   [[nodiscard]] bool may_block() noexcept;
   void set_alarm() noexcept;
@@ -129,7 +129,8 @@ class CORDMA_EXPORT executor : public scheduler {
   const bool own_clock_;
   const bool takes_alarm_;  // The reactor's alarm follows the executor's clock.
   bool occupied_ = false;
-  bool spins_ = false;  // A poller forbade blocking when there last was no work.
+  bool spins_ = false;         // A poller forbade blocking when there last was no work.
+  int inline_polls_left_ = 0;  // Timers and the kernel come next when it is negative.
   // Address in the storage of the owning thread; null: no thread has run the executor.
   const void* owner_ = nullptr;
   std::uint32_t process_;  // Process that made it: a fork's child has no ring of its own.
