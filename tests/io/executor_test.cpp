@@ -236,16 +236,17 @@ TEST_CASE("sleeping and waiting for a descriptor allocate nothing once warm", "[
 
 namespace {
 
-/// Counts the inline polls of a round. In the next round, or after very many, its event is set.
+/// Counts the inline polls of a iteration. In the next iteration, or after very many, its event is
+/// set.
 struct inline_polls final : poller, private detail::iteration_end_hook {
   explicit inline_polls(cordma::executor& e) noexcept : exec{e}, over{e} {}
   std::size_t poll() noexcept override {
-    if (round == 0) return 0;
-    if (exec.counters().iterations == round && ++polls < 10'000) {
+    if (iteration == 0) return 0;
+    if (exec.counters().iterations == iteration && ++polls < 10'000) {
       if (polls == puts_off_at) exec.at_iteration_end(*this);
       return 0;
     }
-    round = 0;
+    iteration = 0;
     over.set();
     return 1;
   }
@@ -253,18 +254,18 @@ struct inline_polls final : poller, private detail::iteration_end_hook {
 
   cordma::executor& exec;
   event over;
-  std::uint64_t round = 0;
+  std::uint64_t iteration = 0;
   int polls = 0;
-  int puts_off_at = -1;  // The poll that puts something off to the end of the round.
+  int puts_off_at = -1;  // The poll that puts something off to the end of the iteration.
 
  private:
   void on_iteration_end() noexcept override {}
 };
 
-/// Waits, as the only one of its round.
+/// Waits, as the only one of its iteration.
 task<> wait_counted(inline_polls& counted) {
   co_await counted.exec.sleep_for(duration{0});
-  counted.round = counted.exec.counters().iterations;
+  counted.iteration = counted.exec.counters().iterations;
   co_await counted.over.wait();
 }
 
@@ -298,8 +299,9 @@ TEST_CASE("who waits alone polls inline up to a limit where nobody may sleep", "
         505);  // Eight of the 512 polls pay for the wait, and the last may overdraw.
 }
 
-TEST_CASE("who waits alone polls no more inline once something is put off to the end of the round",
-          "[io]") {
+TEST_CASE(
+    "who waits alone polls no more inline once something is put off to the end of the iteration",
+    "[io]") {
   executor exec;
   inline_polls counted{exec};
   counted.puts_off_at = 3;
@@ -314,9 +316,9 @@ TEST_CASE("a task whose waits all end inline is suspended after some of them", "
   exec.add(ready);
   const auto count = [](cordma::executor& where, always_ready& device) -> task<int> {
     co_await where.sleep_for(duration{0});
-    const std::uint64_t round = where.counters().iterations;
+    const std::uint64_t iteration = where.counters().iterations;
     int waits = 0;
-    for (; where.counters().iterations == round && waits < 10'000; ++waits) {
+    for (; where.counters().iterations == iteration && waits < 10'000; ++waits) {
       device.came.emplace(where);
       co_await device.came->wait();
     }
