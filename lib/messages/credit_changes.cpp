@@ -19,8 +19,9 @@ message_channel::credit_change::credit_change(message_channel& c, message_protoc
 }
 
 /// The credit in the frame holds from now on.
-void message_channel::credit_change::on_posted(outgoing_frame& self, const failure* why) noexcept {
-  if (why != nullptr) return;
+void message_channel::credit_change::on_posted(outgoing_frame& self,
+                                               const std::optional<failure>& why) noexcept {
+  if (why) return;
   message_channel& c = static_cast<credit_change&>(self).channel;
   const std::uint32_t credit = self.frame.messages;
   switch (self.frame.kind) {

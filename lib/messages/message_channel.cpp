@@ -111,16 +111,16 @@ void message_channel::on_gone() noexcept {
 void message_channel::on_failure() noexcept {
   move_to(state::failed);
   const request_outcome& reason = qp_->failure_reason();
-  failed_ = bad_frame_    ? *bad_frame_
-            : reason.code ? reason.to_failure(qp_->verbs().num())
-                          : failure{.code = errc::closed, .call = "close"};
+  failed_ = bad_frame_            ? *bad_frame_
+            : reason.has_failed() ? reason.to_failure(qp_->verbs().num())
+                                  : failure{.code = errc::closed, .call = "close"};
   channel_ref stay{*this};
   agent_ = nullptr;
   opening_.reset();
   for (intrusive_list<outgoing_frame>* all : {&control_, &outbox_}) {
     while (!all->empty()) {
       outgoing_frame& o = all->pop_front();
-      o.on_posted(o, &*failed_);
+      o.on_posted(o, failed_);
     }
   }
   end_large();

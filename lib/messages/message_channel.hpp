@@ -199,7 +199,7 @@ class message_channel : public counted, public message_handler, private waiter {
   // Credits of a shared pool change (credit_changes.cpp).
   struct credit_change : outgoing_frame {
     credit_change(message_channel& c, message_protocol::kind k) noexcept;
-    static void on_posted(outgoing_frame& self, const failure* why) noexcept;
+    static void on_posted(outgoing_frame& self, const std::optional<failure>& why) noexcept;
     message_channel& channel;
   };
   struct credit_changes {
@@ -238,7 +238,7 @@ class message_channel : public counted, public message_handler, private waiter {
   void on_read(large_receive& l) noexcept;
   void give_up(large_receive& l, errc why) noexcept;
   void answer(large_receive& l, std::uint32_t status) noexcept;
-  static void on_answered(outgoing_frame& self, const failure* why) noexcept;
+  static void on_answered(outgoing_frame& self, const std::optional<failure>& why) noexcept;
   void end_large() noexcept;
 
   // Constant once made, but for the two pointers.

@@ -102,20 +102,19 @@ inline bool message_channel::post_inline(outgoing_frame& o, wr_summary& message,
     if (!post(o)) [[unlikely]]
       return false;
   } catch (...) {
-    const failure why = caught("message_stream");
     o.unlink();
-    o.on_posted(o, &why);
+    o.on_posted(o, caught("message_stream"));
     return true;
   }
   o.unlink();
   if (is_of_user(o)) ++counters_.sent;
-  o.on_posted(o, nullptr);
+  o.on_posted(o, std::nullopt);
   return true;
 }
 
 void message_channel::send(outgoing_frame& o) noexcept {
   if (failed_) [[unlikely]]
-    return o.on_posted(o, &*failed_);
+    return o.on_posted(o, failed_);
   const channel_ref stay{*this};
   if (!is_of_user(o)) [[unlikely]] {
     control_.push_back(o);
@@ -208,9 +207,9 @@ struct small_send : outgoing_frame {
     immediate = imm;
     on_posted = &on_end;
   }
-  static void on_end(outgoing_frame& self, const failure* why) noexcept {
+  static void on_end(outgoing_frame& self, const std::optional<failure>& why) noexcept {
     auto& s = static_cast<small_send&>(self);
-    if (why != nullptr) s.why = *why;
+    if (why) s.why = why;  // An assignment would copy all bytes of no failure.
     s.ended.set();
   }
   event ended;

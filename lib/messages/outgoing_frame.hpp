@@ -50,7 +50,7 @@ struct outgoing_frame : list_hook<outgoing_frame> {
   message_loans lent{};
   /// The frame is posted or, when `why` is set, never will be. May destroy the frame. Possibly
   /// called in the middle of a reap.
-  void (*on_posted)(outgoing_frame& self, const failure* why) noexcept = nullptr;
+  void (*on_posted)(outgoing_frame& self, const std::optional<failure>& why) noexcept = nullptr;
 };
 
 }  // namespace cordma::detail

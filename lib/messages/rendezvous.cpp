@@ -11,11 +11,11 @@ using message_protocol::throw_bad_frame;
 
 namespace {
 
-void on_announced(outgoing_frame& self, const failure* why) noexcept {
+void on_announced(outgoing_frame& self, const std::optional<failure>& why) noexcept {
   auto& s = static_cast<large_send&>(self);
-  s.is_announced = why == nullptr;
+  s.is_announced = !why;
   if (s.is_announced) return;
-  s.why = *why;
+  s.why = why;
   s.is_answered = true;
   s.end();
 }
@@ -27,7 +27,7 @@ void on_loan_ended(inline_grant& self) noexcept {
   if (s.is_answered) s.end();
 }
 
-void ignore(outgoing_frame&, const failure*) noexcept {}
+void ignore(outgoing_frame&, const std::optional<failure>&) noexcept {}
 
 }  // namespace
 
@@ -216,7 +216,8 @@ void message_channel::answer(large_receive& l, std::uint32_t status) noexcept {
   send(l);
 }
 
-void message_channel::on_answered(outgoing_frame& self, const failure* /*why*/) noexcept {
+void message_channel::on_answered(outgoing_frame& self,
+                                  const std::optional<failure>& /*why*/) noexcept {
   auto& l = static_cast<large_receive&>(self);
   message_channel& channel = *l.channel;
   arrived_message& a = l.slot;

@@ -5,7 +5,6 @@
 
 #include <cordma/detail/base/probe.hpp>
 
-#include <cstdlib>
 #include <utility>
 
 namespace cordma {
@@ -170,7 +169,7 @@ void callback_queue_pair::post_recvs(std::span<ibv_recv_wr> wrs) noexcept {
   const std::size_t posted = rc == 0 ? wrs.size() : std::size_t(bad - wrs.data());
   handled_receives_ += std::uint32_t(posted);
   driver_.tally().posted(role_.receives, posted);
-  if (rc != 0) fail({.code = {std::abs(rc), std::system_category()}, .call = "ibv_post_recv"});
+  if (rc != 0) fail(request_outcome::of_errno(rc, "ibv_post_recv"));
 }
 
 bool callback_queue_pair::can_post_detached(std::size_t count) const noexcept {
@@ -178,10 +177,7 @@ bool callback_queue_pair::can_post_detached(std::size_t count) const noexcept {
 }
 
 bool callback_queue_pair::post_detached(const wr_list& list) noexcept {
-  if (!can_post_detached(list.requests.size())) return false;
-  const int rc = sends_->post_detached(list);
-  if (rc != 0) fail({.code = {rc, std::system_category()}, .call = "ibv_post_send"});
-  return rc == 0;
+  return can_post_detached(list.requests.size()) && sends_->post_detached(list);
 }
 
 // ---- idle, failure, destruction ----

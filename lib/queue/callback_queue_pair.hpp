@@ -59,7 +59,7 @@ class callback_queue_pair {
   void abort(const request_outcome& why) noexcept;
   /// Returns why the queue pair no longer works; none while it does.
   [[nodiscard]] const request_outcome& failure_reason() const noexcept { return reason_; }
-  [[nodiscard]] bool has_failed() const noexcept { return bool(reason_.code); }
+  [[nodiscard]] bool has_failed() const noexcept { return reason_.has_failed(); }
   /// Set once the queue pair no longer works. Wait for it in tasks only: a coroutine without a
   /// scheduler would be resumed in the middle of a reap.
   [[nodiscard]] event& failed_event() noexcept { return failed_; }

@@ -138,7 +138,7 @@ bool completion_queue_driver::prepare_wait() noexcept {
   }
   if (armed_) return true;
   if (const int rc = cq_.arm(); rc != 0) {
-    fail({.code = {rc, std::system_category()}, .call = "ibv_req_notify_cq"});
+    fail(request_outcome::of_errno(rc, "ibv_req_notify_cq"));
     return true;
   }
   counters_.arms.add();
@@ -177,6 +177,11 @@ void completion_queue_driver::fail(const request_outcome& how, int port) noexcep
     if (e.qp == nullptr || (port != 0 && e.qp->verbs().port() != port)) continue;
     e.qp->abort(how);
   }
+}
+
+void completion_queue_driver::fail_one(std::uint64_t wr_id_base,
+                                       const request_outcome& why) noexcept {
+  if (auto* const qp = queue_pairs_[wr_id{wr_id_base}.queue_pair()].qp) qp->fail(why);
 }
 
 callback_queue_pair* completion_queue_driver::find(const ibv_qp* qp) const noexcept {

@@ -73,6 +73,8 @@ class completion_queue_driver final : private poller {
   /// Ends every slot of the queue pairs of one port, or of every port (0), whose CQEs will never
   /// come.
   void fail(const request_outcome& how, int port = 0) noexcept;
+  /// Fails one queue pair, as a failed CQE of it would.
+  void fail_one(std::uint64_t wr_id_base, const request_outcome& why) noexcept;
 
   [[nodiscard]] cordma::executor& executor() const noexcept { return executor_; }
   [[nodiscard]] verbs::completion_queue& verbs() noexcept { return cq_; }

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <cordma/base/error.hpp>
 #include <cordma/detail/memory/memory_block.hpp>
+#include <cordma/detail/queue/send_operation.hpp>
 #include <cordma/memory/slice.hpp>
 #include <cordma/verbs/access.hpp>
 
@@ -22,10 +22,11 @@ class mr_hold_cache {
   mr_hold_cache(const mr_hold_cache&) = delete;
 
   /// Acquires the memory of all `slices`, which must allow `needed`. Acquires none if one is
-  /// refused.
+  /// refused; the outcome is that of `call`.
   template <class Slice>
-  [[nodiscard, gnu::always_inline]] errc acquire(std::span<const Slice> slices,
-                                                 verbs::access needed) noexcept {
+  [[nodiscard, gnu::always_inline]] request_outcome acquire(std::span<const Slice> slices,
+                                                            verbs::access needed,
+                                                            const char* call) noexcept {
     for (std::size_t i = 0; i < slices.size(); ++i) {
       const Slice& slice = slices[i];
       if (!slice.is_held()) continue;
@@ -34,9 +35,10 @@ class mr_hold_cache {
       if (is_acquired && verbs::allows(block.access(), needed)) [[likely]]
         continue;
       release(slices.first(is_acquired ? i + 1 : i));
-      if (is_acquired) return errc::access_denied;
-      return block.generation() != slice.generation() ? errc::stale_slice
-                                                      : errc::wrong_protection_domain;
+      return {.code = is_acquired                                ? errc::access_denied
+                      : block.generation() != slice.generation() ? errc::stale_slice
+                                                                 : errc::wrong_protection_domain,
+              .call = call};
     }
     return {};
   }

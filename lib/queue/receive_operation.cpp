@@ -9,17 +9,14 @@ namespace cordma {
 bool receive_operation::begin(bool posts, std::span<const local_mr_slice> buffer) noexcept {
   buffer_ = buffer;
   // Messages from before a failure can still be taken; no more will come.
-  if (posts && !queue_->closed_) {
+  if (posts && !queue_->closed_.has_failed()) {
     if (!queue_->has_room()) {
       state_ = state::wants_room;
       queue_->want_room_.push_back(*this);
       queue_->set_at_once_max();
       return false;
     }
-    if (const receive_queue::reason why = queue_->try_post(buffer)) {
-      fail(queue_->refusal(why, buffer.size()));
-      return true;
-    }
+    return queue_->post_and_serve(*this);
   }
   return queue_->serve(*this);
 }

@@ -29,22 +29,14 @@ receive_queue::~receive_queue() {
   for (; head_ != completed_; ++head_) release(at(head_));
 }
 
-request_outcome receive_queue::refusal(reason why, std::size_t slices) noexcept {
-  tally_.refused(request_kind::receive);
-  if (why.device_says != 0)
-    return {.code = {why.device_says, std::system_category()}, .call = "ibv_post_recv"};
-  request_outcome how{.code = why.code, .call = "post_recv"};
-  if (why.code == errc::too_many_slices) {
-    how.value = slices;
-    how.limit = slices_max_;
-  }
-  return how;
-}
-
-receive_queue::reason receive_queue::try_post(std::span<const local_mr_slice> buffer) noexcept {
-  if (buffer.size() > slices_max_) return errc::too_many_slices;
-  const errc why = held_.acquire(buffer, verbs::access::local_write);
-  if (why != errc{}) return why;
+inline request_outcome receive_queue::try_post(std::span<const local_mr_slice> buffer) noexcept {
+  if (buffer.size() > slices_max_)
+    return {.code = errc::too_many_slices,
+            .call = "post_recv",
+            .value = buffer.size(),
+            .limit = slices_max_};
+  const request_outcome how = held_.acquire(buffer, verbs::access::local_write, "post_recv");
+  if (how.has_failed()) return how;
   message& slot = *::new (&at(tail_)) message;  // `message()` would clear the room for slices.
   std::array<ibv_sge, receive_slices_max> sges;
   ibv_recv_wr wr{
@@ -60,7 +52,7 @@ receive_queue::reason receive_queue::try_post(std::span<const local_mr_slice> bu
   ibv_recv_wr* bad = nullptr;
   if (const int rc = ibv_post_recv(native_, &wr, &bad); rc != 0) {
     release(slot);
-    return reason{rc};
+    return request_outcome::of_errno(rc, "ibv_post_recv");
   }
   tally_.posted(request_kind::receive);
   CORDMA_PROBE3(post, num_, unsigned(request_kind::receive), tail_);
@@ -69,15 +61,16 @@ receive_queue::reason receive_queue::try_post(std::span<const local_mr_slice> bu
 }
 
 void receive_queue::post(std::span<const local_mr_slice> buffer) {
-  const reason why = has_room() ? try_post(buffer)
-                     : closed_  ? errc::disconnected
-                                : errc::receive_queue_full;
-  if (why) throw_refused(why, buffer.size());
+  const errc no_room = closed_.has_failed() ? errc::disconnected : errc::receive_queue_full;
+  const request_outcome how =
+      has_room() ? try_post(buffer) : request_outcome{.code = no_room, .call = "post_recv"};
+  if (how.has_failed()) throw_refused(how);
 }
 
-void receive_queue::throw_refused(reason why, std::size_t slices) {
-  failure f = refusal(why, slices).to_failure(num_);
-  if (why.code == errc::receive_queue_full) {
+void receive_queue::throw_refused(const request_outcome& how) {
+  tally_.refused(request_kind::receive);
+  failure f = how.to_failure(num_);
+  if (how.code == errc::receive_queue_full) {
     f.detail = cordma::detail::detail_text(
         "%u buffers are posted or hold messages nobody took; take those first", depth_);
   }
@@ -95,14 +88,23 @@ bool receive_queue::serve(receive_operation& o) noexcept {
     takers_.push_back(o);
     return true;
   }
-  if (closed_) {
-    o.fail(*closed_);
+  if (closed_.has_failed()) {
+    o.fail(closed_);
     return true;
   }
   o.state_ = receive_operation::state::waits;
   takers_.push_back(o);
   if (first_waiting_ == nullptr) first_waiting_ = &o;
   return false;
+}
+
+bool receive_queue::post_and_serve(receive_operation& o) noexcept {
+  const request_outcome how = try_post(o.buffer_);
+  if (!how.has_failed()) [[likely]]
+    return serve(o);
+  tally_.refused(request_kind::receive);
+  o.fail(how);
+  return true;
 }
 
 void receive_queue::promise_to_next() noexcept {
@@ -121,9 +123,7 @@ void receive_queue::leave(receive_operation& o) noexcept {
 void receive_queue::give_room() noexcept {
   while (!want_room_.empty() && tail_ - head_ < depth_) {
     receive_operation& next = want_room_.pop_front();
-    const reason why = try_post(next.buffer_);
-    if (why) next.fail(refusal(why, next.buffer_.size()));
-    if (why || serve(next)) next.on_end();
+    if (post_and_serve(next)) next.on_end();
   }
   set_at_once_max();
 }
@@ -168,7 +168,7 @@ bool receive_queue::complete(std::uint32_t sequence, const ibv_wc& wc) noexcept 
 }
 
 void receive_queue::end_all(const request_outcome& how) noexcept {
-  if (closed_) return;
+  if (closed_.has_failed()) return;
   closed_ = how;
   set_at_once_max();
   while (!want_room_.empty() || first_waiting_ != nullptr) {

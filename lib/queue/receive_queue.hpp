@@ -13,7 +13,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -58,29 +57,21 @@ class alignas(64) receive_queue {
   message& at(std::uint32_t sequence) noexcept { return slots_[sequence & mask_]; }
   [[nodiscard]] bool has_room() const noexcept { return tail_ - head_ < at_once_max_; }
   /// Recomputes `at_once_max_` after its inputs changed.
-  void set_at_once_max() noexcept { at_once_max_ = closed_ || !want_room_.empty() ? 0 : depth_; }
+  void set_at_once_max() noexcept {
+    at_once_max_ = closed_.has_failed() || !want_room_.empty() ? 0 : depth_;
+  }
   /// Longest message (IBTA 9.2). The device need not know the part of a buffer beyond it.
   static constexpr std::size_t message_bytes_max = std::size_t{1} << 31;
-  /// Why a buffer is not posted; fits in a register.
-  struct reason {
-    reason() noexcept = default;
-    reason(errc why) noexcept : code{why} {}
-    explicit reason(int rc) noexcept : device_says{rc} {}
-    explicit operator bool() const noexcept { return code != errc{} || device_says != 0; }
-
-    errc code{};
-    int device_says = 0;  // An errno of the device.
-  };
-  /// Posts a buffer; there is room. Returns no reason if it is posted.
-  reason try_post(std::span<const local_mr_slice> buffer) noexcept;
+  /// Posts a buffer; there is room.
+  inline request_outcome try_post(std::span<const local_mr_slice> buffer) noexcept;
   void release(const message& slot) noexcept {
     for (const local_mr_slice& slice : slot.slices)
       if (slice.is_held()) held_.release(*slice.block());
   }
-  [[noreturn, gnu::cold]] void throw_refused(reason why, std::size_t slices);
-  /// Makes the outcome for a refused buffer of that many slices.
-  [[gnu::cold]] request_outcome refusal(reason why, std::size_t slices) noexcept;
+  [[noreturn, gnu::cold]] void throw_refused(const request_outcome& how);
 
+  /// Posts the buffer of `o`, for which there is room, and serves `o` as `serve` does.
+  bool post_and_serve(receive_operation& o) noexcept;
   void promise(receive_operation& to) noexcept;
   /// Promises a message to the first operation that waits.
   void promise_to_next() noexcept;
@@ -119,7 +110,7 @@ class alignas(64) receive_queue {
   intrusive_list<receive_operation> takers_;
   // First of `takers_` without a promise; null: nobody waits.
   receive_operation* first_waiting_ = nullptr;
-  std::optional<request_outcome> closed_;
+  request_outcome closed_;  // How every operation ends, once the queue is closed.
 };
 
 }  // namespace cordma

@@ -1,8 +1,6 @@
 #include "send_queue.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
 #include <new>
 #include <utility>
 
@@ -92,7 +90,8 @@ void send_queue::withdraw(send_operation& o) noexcept {
   pump();  // The withdrawn operation may have been the one that needed too much room.
 }
 
-void send_queue::doorbell_failed(const failed_doorbell& doorbell) noexcept {
+request_outcome send_queue::doorbell_failed(const failed_doorbell& doorbell) noexcept {
+  request_outcome how = request_outcome::of_errno(doorbell.rc, "ibv_post_send");
   const std::uint32_t first = tail_ - doorbell.count;
   std::uint32_t taken_end = first;
   last_signaled_ = doorbell.signaled_before;
@@ -118,10 +117,10 @@ void send_queue::doorbell_failed(const failed_doorbell& doorbell) noexcept {
     adopt(*owner, nullptr);
     next = owner->first_ + owner->count_;
     const std::uint32_t index = taken_end - owner->first_;
-    owner->end({.code = {std::abs(doorbell.rc), std::system_category()},
-                .call = "ibv_post_send",
-                .index = index < owner->count_ ? index : 0});
+    how.index = index < owner->count_ ? index : 0;
+    owner->end(how);
   }
+  return how;
 }
 
 void send_queue::adopt(const send_operation& from, send_operation* to) noexcept {

@@ -132,9 +132,8 @@ class alignas(64) send_queue {
 
   /// Posts requests that nobody awaits, ahead of all that waits for room; there must be room. The
   /// only check is that their memory is there. A request is signaled when it asks for that, and as
-  /// often as the queue needs. Returns 0, EINVAL if memory is gone, or what ibv_post_send(3)
-  /// returns.
-  [[nodiscard]] int post_detached(const wr_list& list) noexcept;
+  /// often as the queue needs. Returns false if they are refused, which fails the queue pair.
+  bool post_detached(const wr_list& list) noexcept;
 
  private:
   friend class doorbell_batch;
@@ -150,7 +149,7 @@ class alignas(64) send_queue {
 
   /// A doorbell that the device refused, in whole or in part.
   struct failed_doorbell {
-    int rc;
+    int rc;                         // Result of ibv_post_send(3).
     const ibv_send_wr* bad;         // The first request that it did not take; null: unknown.
     const ibv_send_wr* first;       // The first of the chain.
     std::uint32_t count;            // Length of the chain.
@@ -165,30 +164,23 @@ class alignas(64) send_queue {
   [[nodiscard]] bool has_long_ring() noexcept;
   /// Recomputes `at_once_max_` after its inputs changed.
   void set_at_once_max() noexcept {
-    const bool waits = cold_->is_room_kept || cold_->refusal || !cold_->waiting.empty();
+    const bool waits =
+        cold_->is_room_kept || cold_->refusal.has_failed() || !cold_->waiting.empty();
     at_once_max_ = waits ? 0 : std::min(depth(), mask_ + 1);
   }
   void post_waiting() noexcept;
-  /// Why a request is refused; none if it is not.
-  struct refusal {
-    errc code{};
-    std::uint64_t value = 0;
-    std::uint64_t limit = 0;
-    const char* call = "post_send";
-    [[nodiscard]] request_outcome to_outcome(std::uint32_t index = 0) const noexcept {
-      return {.code = code, .call = call, .value = value, .limit = limit, .index = index};
-    }
-  };
   /// Checks a request before its memory is acquired.
-  [[nodiscard]] refusal check(const wr_summary& request) const noexcept;
-  /// Returns why a device would refuse this bind; none if it would not.
-  [[nodiscard]] errc refusal_of(const bind_request& bind) const noexcept;
-  /// Returns why the request's lease, if any, does not allow it now. The queue asks when it posts,
-  /// because the request may have waited for room.
-  [[nodiscard]] errc lease_refusal(const wr_summary& request) const noexcept;
-  [[nodiscard]] errc acquire(const wr_summary& request) noexcept {
+  [[nodiscard]] request_outcome check(const wr_summary& request) const noexcept;
+  [[nodiscard]] request_outcome check_and_acquire(const wr_summary& request) noexcept;
+  /// Checks what a device would refuse a bind for.
+  [[nodiscard]] request_outcome check(const bind_request& bind) const noexcept;
+  /// Checks the request's lease, if any. The queue does so when it posts, because the request may
+  /// have waited for room.
+  [[nodiscard]] request_outcome check_lease(const wr_summary& request) const noexcept;
+  [[nodiscard]] request_outcome acquire(const wr_summary& request) noexcept {
     return held_.acquire(request.local,
-                         request.is_read() ? verbs::access::local_write : verbs::access::none);
+                         request.is_read() ? verbs::access::local_write : verbs::access::none,
+                         "post_send");
   }
   void release(std::span<const wr_summary> requests) noexcept {
     for (const wr_summary& request : requests) held_.release(request.local);
@@ -209,12 +201,11 @@ class alignas(64) send_queue {
   int fill_wr(const wr_summary& request, ibv_send_wr& wr, ibv_sge* sges) noexcept;
   /// Returns the send flag to add to request `sequence`, which is posted next.
   unsigned signal_flag(std::uint32_t sequence, bool is_asked_for) noexcept;
-  /// Gives the requests slots and rings the doorbell. Returns 0, or an errno after
-  /// `doorbell_failed`.
-  int post_list(send_operation* owner, const wr_list& list, bool ends_signaled) noexcept;
+  /// Gives the requests slots and rings the doorbell. Returns false if that failed.
+  bool post_list(send_operation* owner, const wr_list& list, bool ends_signaled) noexcept;
   /// Takes back the requests that the device did not take. Ends the operations of these, and of
-  /// those that the device took but will not complete.
-  [[gnu::cold]] void doorbell_failed(const failed_doorbell& doorbell) noexcept;
+  /// those that the device took but will not complete. Returns how they ended.
+  [[gnu::cold]] request_outcome doorbell_failed(const failed_doorbell& doorbell) noexcept;
   /// Ends an operation that the queue owns and that has left the queue.
   static void end_own(send_operation& o) noexcept;
   [[nodiscard]] doorbell_batch& doorbells() const noexcept { return driver_.doorbells(); }
@@ -262,8 +253,8 @@ class alignas(64) send_queue {
   /// Retires the oldest request, which failed.
   void retire(const request_outcome& failure) noexcept;
   /// Ends an operation that never reaches the device.
-  void end_unposted(send_operation& o, std::span<const wr_summary> requests,
-                    const request_outcome& how) noexcept;
+  [[gnu::cold]] void end_unposted(send_operation& o, std::span<const wr_summary> requests,
+                                  const request_outcome& how) noexcept;
 
   struct cold_state {
     cold_state(verbs::protection_domain& pd, verbs::queue_pair& qp, bool has_atomics);
@@ -276,7 +267,7 @@ class alignas(64) send_queue {
     const std::uint32_t sge_max;
     const std::uint32_t read_sge_max;  // Some devices gather more than they scatter.
     bool is_room_kept = false;
-    std::optional<request_outcome> refusal;
+    request_outcome refusal;  // Every request is refused so.
     intrusive_list<send_operation> waiting;
     std::unique_ptr<slot[]> ring;          // Null: one slot was enough so far.
     std::vector<memory_block*> more_held;  // Per slot, one less than `sge_max`.

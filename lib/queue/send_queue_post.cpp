@@ -1,7 +1,6 @@
 #include "send_queue.hpp"
 
 #include <cerrno>
-#include <cstdlib>
 #include <utility>
 
 // This file posts requests: it checks them, acquires their memory, gives them slots, and makes
@@ -15,35 +14,40 @@ bool is_long(const wr_summary& request) noexcept {
   return !request.local.empty() && request.local[0].size_bytes() > doorbell_batch::short_bytes_max;
 }
 
+/// Makes the outcome of a request that never reaches the device.
+request_outcome refused(errc code, std::uint64_t value = 0, std::uint64_t limit = 0) noexcept {
+  return {.code = code, .call = "post_send", .value = value, .limit = limit};
+}
+
 }  // namespace
 
-errc send_queue::refusal_of(const bind_request& bind) const noexcept {
+request_outcome send_queue::check(const bind_request& bind) const noexcept {
   using verbs::access;
   constexpr access grantable =
       access::remote_read | access::remote_write | access::remote_atomic | access::zero_based;
   if (bind.region->pd != native_->pd || bind.window->pd != native_->pd)
-    return errc::wrong_protection_domain;
+    return refused(errc::wrong_protection_domain);
   const std::span<const std::byte> bytes = bind.local[0].bytes();
   // A slice before the region gives an offset larger than any length.
   const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(bytes.data()) -
                                 reinterpret_cast<std::uintptr_t>(bind.region->addr);
   if (bytes.empty() || offset > bind.region->length || bytes.size() > bind.region->length - offset)
-    return errc::out_of_range;
+    return refused(errc::out_of_range);
   const bool writes =
       (bind.granted & (access::remote_write | access::remote_atomic)) != access::none;
   const access needed = access::mw_bind | (writes ? access::local_write : access::none);
   if (!allows(bind.region_access, needed) || !allows(grantable, bind.granted))
-    return errc::access_denied;
+    return refused(errc::access_denied);
   return {};
 }
 
-inline send_queue::refusal send_queue::check(const wr_summary& request) const noexcept {
+inline request_outcome send_queue::check(const wr_summary& request) const noexcept {
   if (keeps_receives_ && request.takes_receive())
     return {.code = errc::refused, .call = "message_stream"};
-  if (request.window != nullptr) return {.code = refusal_of(*request.window)};
+  if (request.window != nullptr) return check(*request.window);
   // A peer that serves no READ or atomic would make the device hold the request back for ever.
   if ((request.is_read() || request.is_atomic()) && cold_->qp.rd_atomic_max() == 0)
-    return {.code = errc::not_supported};
+    return refused(errc::not_supported);
   std::size_t bytes = request.is_atomic() ? sizeof(std::uint64_t) : 0;
   std::size_t used = 0;
   for (const const_local_mr_slice& slice : request.local) {
@@ -52,29 +56,34 @@ inline send_queue::refusal send_queue::check(const wr_summary& request) const no
   }
   if (used > 1) {
     const std::uint32_t used_max = request.is_read() ? cold_->read_sge_max : cold_->sge_max;
-    if (used > used_max) return {.code = errc::too_many_slices, .value = used, .limit = used_max};
+    if (used > used_max) return refused(errc::too_many_slices, used, used_max);
   }
-  if (bytes > message_max_bytes_)
-    return {.code = errc::wrong_length, .value = bytes, .limit = message_max_bytes_};
+  if (bytes > message_max_bytes_) return refused(errc::wrong_length, bytes, message_max_bytes_);
   if (request.remote == nullptr) return {};
   const remote_mr_slice& remote = *request.remote;
   if (request.is_atomic() && remote.size_bytes() != bytes)
-    return {.code = errc::wrong_length, .value = remote.size_bytes(), .limit = bytes};
-  if (request.is_atomic() && remote.address() % bytes != 0) return {.code = errc::misaligned};
-  if (bytes > remote.size_bytes())
-    return {.code = errc::out_of_range, .value = bytes, .limit = remote.size_bytes()};
+    return refused(errc::wrong_length, remote.size_bytes(), bytes);
+  if (request.is_atomic() && remote.address() % bytes != 0) return refused(errc::misaligned);
+  if (bytes > remote.size_bytes()) return refused(errc::out_of_range, bytes, remote.size_bytes());
   return {};
 }
 
-inline errc send_queue::lease_refusal(const wr_summary& request) const noexcept {
+inline request_outcome send_queue::check_lease(const wr_summary& request) const noexcept {
   if (request.remote == nullptr || request.remote->lease() == nullptr) return {};
   const lease_block& lease = *request.remote->lease();
   const verbs::access wanted = request.is_atomic() ? verbs::access::remote_atomic
                                : request.is_read() ? verbs::access::remote_read
                                                    : verbs::access::remote_write;
   const errc why = lease.refusal(request.remote->generation(), this, wanted);
+  if (why != errc{}) return refused(why);
   // The block is read only now: after the lease has gone, it may belong to another thread.
-  return why == errc{} && scheduler().is_past(lease.usable_until()) ? errc::lease_expired : why;
+  if (scheduler().is_past(lease.usable_until())) return refused(errc::lease_expired);
+  return {};
+}
+
+inline request_outcome send_queue::check_and_acquire(const wr_summary& request) noexcept {
+  const request_outcome why = check(request);
+  return why.has_failed() ? why : acquire(request);
 }
 
 inline int send_queue::fill_wr(const wr_summary& request, ibv_send_wr& wr, ibv_sge* sges) noexcept {
@@ -180,8 +189,8 @@ inline void send_queue::begin(send_operation& o) noexcept {
   o.state_ = send_operation::state::in_flight;
 }
 
-inline int send_queue::post_list(send_operation* owner, const wr_list& list,
-                                 bool ends_signaled) noexcept {
+inline bool send_queue::post_list(send_operation* owner, const wr_list& list,
+                                  bool ends_signaled) noexcept {
   doorbells().passes(*this);
   if (owner != nullptr) begin(*owner);
   const std::uint32_t signaled_before = last_signaled_;
@@ -189,15 +198,16 @@ inline int send_queue::post_list(send_operation* owner, const wr_list& list,
   const auto count = std::uint32_t(list.requests.size());
   ibv_send_wr* bad = nullptr;
   if (const int rc = ibv_post_send(native_, list.wrs, &bad); rc != 0) [[unlikely]] {
-    doorbell_failed({rc, bad, list.wrs, count, signaled_before});
-    return std::abs(rc);
+    const request_outcome how = doorbell_failed({rc, bad, list.wrs, count, signaled_before});
+    if (owner == nullptr) driver_.fail_one(wr_id_base_, how);
+    return false;
   }
   std::uint32_t sequence = tail_ - count;
   for (const wr_summary& request : list.requests) {
     tally().posted(request.kind);
     probe_posted(request.kind, sequence++);
   }
-  return 0;
+  return true;
 }
 
 void send_queue::post_batched(send_operation& o, const wr_summary& request) noexcept {
@@ -212,11 +222,12 @@ void send_queue::post_batched(send_operation& o, const wr_summary& request) noex
 
 inline void send_queue::post_now(send_operation& o, const wr_list& list) noexcept {
   for (std::uint32_t i = 0; i < o.count_; ++i) {
-    const errc why = lease_refusal(list.requests[i]);
-    if (why == errc{}) [[likely]]
+    request_outcome why = check_lease(list.requests[i]);
+    if (!why.has_failed()) [[likely]]
       continue;
     release(list.requests);
-    return end_unposted(o, list.requests, refusal{.code = why}.to_outcome(i));
+    why.index = i;
+    return end_unposted(o, list.requests, why);
   }
   if (!o.is_handle_ && o.count_ == 1 && batches(list.requests[0]))
     return post_batched(o, list.requests[0]);
@@ -224,30 +235,25 @@ inline void send_queue::post_now(send_operation& o, const wr_list& list) noexcep
 }
 
 void send_queue::admit(send_operation& o, const wr_list& list) noexcept {
-  if (at_once_max_ == 0 && cold_->refusal) return end_unposted(o, list.requests, *cold_->refusal);
+  if (at_once_max_ == 0 && cold_->refusal.has_failed())
+    return end_unposted(o, list.requests, cold_->refusal);
   if (o.count_ > 1) {
     if (o.count_ > batch_max())
-      return end_unposted(o, list.requests,
-                          {.code = errc::limit_exceeded,
-                           .call = "post_send",
-                           .value = o.count_,
-                           .limit = batch_max()});
-    const std::error_code none_left = std::make_error_code(std::errc::not_enough_memory);
+      return end_unposted(o, list.requests, refused(errc::limit_exceeded, o.count_, batch_max()));
     if (!has_long_ring())  // A single request gets room when another ends.
-      return end_unposted(o, list.requests, {.code = none_left, .call = "post_send"});
+      return end_unposted(o, list.requests, request_outcome::of_errno(ENOMEM, "post_send"));
   }
   for (std::uint32_t i = 0; i < o.count_; ++i) {
-    refusal why = check(list.requests[i]);
-    if (why.code == errc{}) [[likely]]
-      why.code = acquire(list.requests[i]);
-    if (why.code == errc{}) [[likely]]
+    request_outcome why = check_and_acquire(list.requests[i]);
+    if (!why.has_failed()) [[likely]]
       continue;
     release(list.requests.first(i));
-    return end_unposted(o, list.requests, why.to_outcome(i));
+    why.index = i;
+    return end_unposted(o, list.requests, why);
   }
-  if (in_flight() + o.count_ <= at_once_max_) [[likely]]
+  if (in_flight() + o.count_ <= at_once_max_ ||
+      ((at_once_max_ != 0 || o.is_urgent_) && has_room(o))) [[likely]]
     return post_now(o, list);
-  if ((at_once_max_ != 0 || o.is_urgent_) && has_room(o)) return post_now(o, list);
   o.state_ = send_operation::state::queued;
   cold_->waiting.push_back(o);
   set_at_once_max();
@@ -255,7 +261,7 @@ void send_queue::admit(send_operation& o, const wr_list& list) noexcept {
 }
 
 void send_queue::post_waiting() noexcept {
-  if (cold_->is_room_kept || cold_->refusal) return;
+  if (cold_->is_room_kept || cold_->refusal.has_failed()) return;
   while (!cold_->waiting.empty() && has_room(cold_->waiting.front())) {
     send_operation& next = cold_->waiting.pop_front();
     // An inline notification may have destroyed the operation.
@@ -267,13 +273,19 @@ void send_queue::post_waiting() noexcept {
   set_at_once_max();
 }
 
-int send_queue::post_detached(const wr_list& list) noexcept {
+bool send_queue::post_detached(const wr_list& list) noexcept {
   const std::size_t count = list.requests.size();
-  if ((in_flight() != 0 || count > 1) && !has_long_ring()) return ENOMEM;
+  if ((in_flight() != 0 || count > 1) && !has_long_ring()) {
+    driver_.fail_one(wr_id_base_, request_outcome::of_errno(ENOMEM, "post_send"));
+    return false;
+  }
   for (std::size_t i = 0; i < count; ++i) {
-    if (acquire(list.requests[i]) == errc{}) continue;
+    const request_outcome why = acquire(list.requests[i]);
+    if (!why.has_failed()) [[likely]]
+      continue;
     release(list.requests.first(i));
-    return EINVAL;
+    driver_.fail_one(wr_id_base_, why);
+    return false;
   }
   return post_list(nullptr, list, false);
 }

@@ -10,7 +10,6 @@
 #include <cordma/detail/base/assert.hpp>
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 namespace cordma {
@@ -140,12 +139,14 @@ verbs::shared_receive_queue shared_receives::filled_queue() {
   verbs::shared_receive_queue queue{pd_, {.wr_max = options_.buffers}};
   for (std::uint32_t n = 0; n < options_.buffers; ++n) {
     if (holders_[n] != nullptr) continue;
-    if (const int rc = post(queue, n); rc != 0) throw error{errno_failure(rc, "ibv_post_srq_recv")};
+    const request_outcome how = post(queue, n);
+    if (how.has_failed()) throw error{{.code = how.code, .call = how.call}};
   }
   return queue;
 }
 
-int shared_receives::post(verbs::shared_receive_queue& queue, std::uint32_t number) noexcept {
+request_outcome shared_receives::post(verbs::shared_receive_queue& queue,
+                                      std::uint32_t number) noexcept {
   ibv_sge buffer{.addr = reinterpret_cast<std::uint64_t>(bytes(number).data()),
                  .length = std::uint32_t(options_.buffer_bytes),
                  .lkey = memory_.slice().lkey()};
@@ -154,9 +155,9 @@ int shared_receives::post(verbs::shared_receive_queue& queue, std::uint32_t numb
   wr.sg_list = &buffer;
   wr.num_sge = 1;
   ibv_recv_wr* bad = nullptr;
-  const int rc = std::abs(queue.post(&wr, &bad));
-  if (rc == 0) posted_.add();
-  return rc;
+  const request_outcome how = request_outcome::of_errno(queue.post(&wr, &bad), "ibv_post_srq_recv");
+  if (!how.has_failed()) posted_.add();
+  return how;
 }
 
 /// Recreates the queue while there is no queue pair, which recovers lost receives. A queue pair
@@ -220,7 +221,8 @@ void shared_receives::on_retry(timer& self) noexcept {
 
 void shared_receives::give_back(std::uint32_t number) noexcept {
   CORDMA_ASSERT(holders_[number] != nullptr, "a shared buffer was given back twice");
-  if (const int rc = post(queue_, number); rc != 0) return lose(number, rc);
+  const request_outcome how = post(queue_, number);
+  if (how.has_failed()) return lose(number, how);
   holder& h = *std::exchange(holders_[number], nullptr);
   --h.held;
   if (&h == &orphans_) return freed(1);
@@ -230,19 +232,18 @@ void shared_receives::give_back(std::uint32_t number) noexcept {
 }
 
 void shared_receives::put_back(std::uint32_t number) noexcept {
-  const int rc = post(queue_, number);
-  if (rc == 0) return;
+  const request_outcome how = post(queue_, number);
+  if (!how.has_failed()) return;
   holders_[number] = &orphans_;
   ++orphans_.held;
   ++promised_;
-  lose(number, rc);
+  lose(number, how);
 }
 
 /// Leaves the buffer held, with its credit: the buffers that others were promised exist.
-void shared_receives::lose(std::uint32_t number, int error_number) noexcept {
+void shared_receives::lose(std::uint32_t number, const request_outcome& why) noexcept {
   ++lost_;
-  if (callback_queue_pair* const qp = holders_[number]->qp)
-    qp->abort({.code = {error_number, std::system_category()}, .call = "ibv_post_srq_recv"});
+  if (callback_queue_pair* const qp = holders_[number]->qp) qp->abort(why);
 }
 
 }  // namespace cordma

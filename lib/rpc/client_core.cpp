@@ -163,10 +163,10 @@ inline void client_core::send(call_slot& s, duration limit) noexcept {
   }
 }
 
-void client_core::on_sent(encoded_message& self, const failure* why) noexcept {
+void client_core::on_sent(encoded_message& self, const std::optional<failure>& why) noexcept {
   auto& s = static_cast<call_slot&>(self);
   // A link that has failed is about to call `on_link_closed`.
-  if (why != nullptr && s.core.link_ != nullptr && !s.core.link_->failed())
+  if (why && s.core.link_ != nullptr && !s.core.link_->failed())
     s.core.fail(s, *why, s.core.counters_.refused);
 }
 

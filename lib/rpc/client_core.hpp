@@ -104,7 +104,7 @@ class client_core final : public counted, private waiter {
   inline void send(call_slot& s, duration limit) noexcept;
   void lend(call_slot& s);
   static void give_back(call_slot& s, std::optional<std::uint32_t> invalidated = {}) noexcept;
-  static void on_sent(encoded_message& self, const failure* why) noexcept;
+  static void on_sent(encoded_message& self, const std::optional<failure>& why) noexcept;
   static void on_deadline(timer& self) noexcept;
   static void on_stop(stop_callback& self) noexcept;
   void stop(call_slot& s) noexcept;

@@ -31,9 +31,9 @@ void encoded_message::send_made(message_channel& channel, const encodable_ref& v
   channel.send(*large_);
 }
 
-void encoded_message::on_posted(outgoing_frame& self, const failure* why) noexcept {
+void encoded_message::on_posted(outgoing_frame& self, const std::optional<failure>& why) noexcept {
   auto& m = static_cast<encoded_message&>(self);
-  m.is_known_ = why == nullptr;
+  m.is_known_ = !why;
   m.encoded_.reset();  // The request holds the memory itself.
   m.on_sent_(m, why);
 }
@@ -42,7 +42,7 @@ void encoded_message::on_large_ended(cordma::detail::large_send& s) noexcept {
   auto& m = *static_cast<encoded_message*>(s.owner);
   const std::optional<failure> why = s.why;
   m.take_back();  // Deletes `s`.
-  m.on_sent_(m, why ? &*why : nullptr);
+  m.on_sent_(m, why);
 }
 
 }  // namespace cordma::rpc::detail

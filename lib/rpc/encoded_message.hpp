@@ -19,7 +19,7 @@ struct call_note final : outgoing_frame, frame_cache::recycled {
   explicit call_note(const header& h) noexcept {
     frame.kind = message_protocol::kind::control;
     call_protocol::encode(h, open_head(call_protocol::header_bytes));
-    on_posted = [](outgoing_frame& self, const failure*) noexcept {
+    on_posted = [](outgoing_frame& self, const std::optional<failure>&) noexcept {
       delete static_cast<call_note*>(&self);
     };
   }
@@ -33,7 +33,7 @@ class encoded_message : public outgoing_frame {
  public:
   /// The message is posted and the value may go or, when `why` is set, it never will be. May
   /// destroy the message.
-  using function = void (*)(encoded_message& self, const failure* why) noexcept;
+  using function = void (*)(encoded_message& self, const std::optional<failure>& why) noexcept;
   explicit encoded_message(function on_sent) noexcept : on_sent_{on_sent} {
     frame.kind = message_protocol::kind::data;
     outgoing_frame::on_posted = &on_posted;
@@ -78,7 +78,7 @@ class encoded_message : public outgoing_frame {
  private:
   /// Sends from memory that is allocated for the message.
   void send_made(message_channel& channel, const encodable_ref& value);
-  static void on_posted(outgoing_frame& self, const failure* why) noexcept;
+  static void on_posted(outgoing_frame& self, const std::optional<failure>& why) noexcept;
   static void on_large_ended(cordma::detail::large_send& s) noexcept;
 
   function on_sent_;

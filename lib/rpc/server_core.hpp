@@ -199,7 +199,7 @@ class server_link final : public message_channel, public list_hook<server_link> 
   void refuse_caught(incoming_call& c, call_protocol::status why) noexcept;
   inline void answer(incoming_call& c, call_protocol::kind k, std::uint32_t value,
                      const encodable_ref& what);
-  static void on_sent(encoded_message& self, const failure* why) noexcept;
+  static void on_sent(encoded_message& self, const std::optional<failure>& why) noexcept;
   void drop_answers() noexcept;
   void end(incoming_call& c) noexcept;
   [[nodiscard]] bool is_finished() const noexcept {

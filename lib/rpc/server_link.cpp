@@ -308,16 +308,16 @@ inline void server_link::answer(incoming_call& c, kind k, std::uint32_t value,
 }
 
 /// An answer is posted, or cannot be sent. Then a failure is sent in place of a reply.
-void server_link::on_sent(encoded_message& self, const failure* why) noexcept {
+void server_link::on_sent(encoded_message& self, const std::optional<failure>& why) noexcept {
   auto& c = static_cast<incoming_call&>(self);
   const bool is_reply = !c.is_counted;
-  if (why != nullptr && is_reply && !c.link->failed()) [[unlikely]] {
+  if (why && is_reply && !c.link->failed()) [[unlikely]] {
     c.disarm();
     // The failure's text needs no memory, which may be what was missing.
     c.text = why->detail.empty() ? "the reply cannot be sent" : why->detail.view();
     return c.link->executor().schedule(c);  // `answer` still uses the call.
   }
-  if (is_reply && why == nullptr) {
+  if (is_reply && !why) {
     c.is_counted = true;
     ++c.link->core_->counters.replied;
   }

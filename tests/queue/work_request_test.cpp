@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 #include <new>
+#include <string_view>
 #include <vector>
 
 using namespace cordma;
@@ -278,4 +279,18 @@ TEST_CASE("a bind that the device would refuse fails before it is posted", "[que
   CHECK(refused(memory, stale, read_and_write) == errc::stale_slice);
   CHECK(link.a->sends().posted_total() == posted_before);
   CHECK_FALSE(link.a->has_failed());
+}
+
+TEST_CASE("a request that nobody awaits, of memory that is gone, names that in what it breaks",
+          "[queue][device]") {
+  loopback link;
+  local_mr mine = link.pattern(64);
+  local_mr freed = link.pattern(64);
+  const auto late = send(freed);
+  freed.reset();
+  CHECK_FALSE(test::post_detached(*link.a, send(mine), late));
+  CHECK(link.a->failure_reason().code == errc::stale_slice);
+  CHECK(link.a->failure_reason().call == std::string_view{"post_send"});
+  CHECK(link.a->sends().posted_total() == 0);
+  CHECK(held_by(*link.a, mine) == nothing);
 }

@@ -11,6 +11,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,7 +58,7 @@ class hostile final : public detail::message_channel {
     control_ = message;
     note_.frame.kind = message_protocol::kind::control;
     note_.bytes = control_;
-    note_.on_posted = [](detail::outgoing_frame&, const failure*) noexcept {};
+    note_.on_posted = [](detail::outgoing_frame&, const std::optional<failure>&) noexcept {};
     send(note_);
   }
   /// A message with which a window of the peer's ends.
@@ -67,7 +68,7 @@ class hostile final : public detail::message_channel {
     note_.bytes = control_;
     note_.immediate = rkey;
     note_.is_invalidation = true;
-    note_.on_posted = [](detail::outgoing_frame&, const failure*) noexcept {};
+    note_.on_posted = [](detail::outgoing_frame&, const std::optional<failure>&) noexcept {};
     send(note_);
   }
   std::vector<bytes> heard, controls;

@@ -16,6 +16,8 @@
 
 namespace cordma {
 
+struct request_outcome;
+
 struct shared_receives_options {
   /// Receive buffers of all queue pairs together. Each completion queue that has one of the queue
   /// pairs needs as many CQEs.
@@ -94,7 +96,8 @@ class CORDMA_EXPORT shared_receives : private timer {
   using holder = detail::receive_holder;
 
   [[nodiscard]] verbs::shared_receive_queue filled_queue();
-  [[nodiscard]] int post(verbs::shared_receive_queue& queue, std::uint32_t number) noexcept;
+  [[nodiscard]] request_outcome post(verbs::shared_receive_queue& queue,
+                                     std::uint32_t number) noexcept;
   void renew() noexcept;
   /// Asks a share to give up what it does not use; never the only share that wants more.
   void reclaim() noexcept;
@@ -117,7 +120,7 @@ class CORDMA_EXPORT shared_receives : private timer {
     constexpr std::uint32_t kept_free = 8;
     return options_.buffers - options_.buffers / kept_free;
   }
-  void lose(std::uint32_t number, int error_number) noexcept;
+  void lose(std::uint32_t number, const request_outcome& why) noexcept;
 
   // The following members do not change after construction.
   verbs::protection_domain& pd_;

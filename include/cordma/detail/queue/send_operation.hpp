@@ -12,7 +12,8 @@ namespace cordma {
 
 class send_queue;
 
-/// Compact outcome of a work request. Operations keep it instead of a whole `failure`.
+/// Compact outcome of a work request: an empty one is success. Operations keep it instead of a
+/// whole `failure`. docs/decisions/0018-currencies-of-failure.md gives the reasons.
 struct CORDMA_EXPORT request_outcome {
   std::error_code code{};  ///< Zero if the request succeeded.
   const char* call = "";
@@ -21,6 +22,11 @@ struct CORDMA_EXPORT request_outcome {
   std::uint32_t vendor = 0;
   std::uint32_t index = 0;  ///< Index, in the batch, of the first request that failed.
 
+  /// Makes the outcome of a call that returned `rc`: 0, or an errno of either sign.
+  [[nodiscard]] static request_outcome of_errno(int rc, const char* call) noexcept {
+    return {.code = {rc < 0 ? -rc : rc, std::system_category()}, .call = call};
+  }
+  [[nodiscard]] bool has_failed() const noexcept { return code.value() != 0; }
   [[nodiscard]] failure to_failure(std::uint32_t qp_num) const noexcept;
 };
 
