@@ -141,8 +141,9 @@ class listener::close_op : public event::wait_op {
 /// receive, and breaks the connection after `rnr_retry` retries (docs/errors.md). `server.host` may
 /// be a name: the resolver then blocks the thread.
 /// \errors  errc::timed_out after `connect_timeout`; ECONNREFUSED and others of connect(2): the
-///   detail names the server; errc::bad_handshake, errc::incompatible_peer, errc::refused; what the
-///   verbs throw. errc::limit_exceeded: an option. A failure leaves nothing behind.
+///   detail names the server; errc::bad_handshake, errc::incompatible_peer, errc::refused;
+///   errc::bad_frame: the peer's agent broke its protocol; what the verbs throw.
+///   errc::limit_exceeded: an option. A failure leaves nothing behind.
 CORDMA_EXPORT task<connection> connect(connection_resources resources, endpoint server,
                                        connection_options options = {});
 
