@@ -168,7 +168,10 @@ void agent::on_channel_failure() noexcept {
 }
 
 void agent::on_bad_frame(const failure& why) noexcept {
-  if (!bad_frame) bad_frame = why;
+  if (!bad_frame) {
+    bad_frame = why;
+    if (bytes) bytes->on_bad_frame(why);
+  }
   proved.set();
   context.break_connection(errc::bad_frame, "agent");
 }

@@ -65,6 +65,7 @@ std::optional<std::size_t> control_bytes::try_read(std::span<std::byte> into) {
   }
   if (done > 0) frames_.tell_credits();
   if (done > 0 || into.empty()) return done;
+  if (std::exchange(next_read_fails_, false)) throw error{*bad_frame_};
   if (has_ended_) return 0;
   check_works();
   return std::nullopt;
@@ -72,6 +73,7 @@ std::optional<std::size_t> control_bytes::try_read(std::span<std::byte> into) {
 
 std::size_t control_bytes::try_write(std::span<const std::byte> from) {
   check_works();
+  if (bad_frame_ && !frames_.is_running()) throw error{*bad_frame_};
   std::size_t done = 0;
   while (done < from.size()) {
     outgoing* const o = free_frame();

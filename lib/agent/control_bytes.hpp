@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace cordma {
 
@@ -38,6 +39,13 @@ class control_bytes final : public byte_channel, private waiter {
   /// Takes a frame of bytes, and keeps its slot until they are read. \errors errc::bad_frame: bytes
   /// after the end.
   void on_frame(const frame& f, unsigned slot);
+  /// Lets the next read behind the bytes that have come fail: a frame of the peer's was refused.
+  /// Later reads and writes go on, so that the peer can be told, unless the channel has stopped.
+  void on_bad_frame(const failure& why) noexcept {
+    bad_frame_ = why;
+    next_read_fails_ = true;
+    tell_soon();
+  }
   /// The queue pair works no more: reads and writes fail from now on.
   void on_failure() noexcept { tell_soon(); }
 
@@ -68,6 +76,8 @@ class control_bytes final : public byte_channel, private waiter {
   std::size_t first_ = 0;
   std::size_t count_ = 0;
   std::size_t read_ = 0;
+  std::optional<failure> bad_frame_;
+  bool next_read_fails_ = false;  ///< With the bad frame.
   bool has_ended_ = false;
   bool is_sending_ = false;  ///< A frame is being given to the control channel.
   bool ends_later_ = false;  ///< The end is sent when a frame is free.

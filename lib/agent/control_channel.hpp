@@ -68,6 +68,7 @@ class control_channel final : private message_handler, private waiter {
   void post_receives();
   /// In RTS, before the first reap.
   void start() noexcept { is_running_ = true; }
+  [[nodiscard]] bool is_running() const noexcept { return is_running_; }
   /// Ends the sending, and forgets frames that wait.
   void stop() noexcept;
 

@@ -253,6 +253,7 @@ void connection_state::agree(const handshake::hello& remote, handshake::side our
                              const std::optional<agent_protocol::payload>& expected,
                              std::optional<std::uint8_t> control_timeout) {
   static_assert(handshake::agent_address::version_ours == agent_protocol::version);
+  if (agent && agent->bad_frame) throw error{*agent->bad_frame};
   peer_hello = remote;
   if (peer == socket_address{}) peer = address_of(remote.gid);
   handshake::hello local_side = local_hello;

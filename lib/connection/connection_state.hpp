@@ -42,7 +42,8 @@ class connection_state final : private timer, private byte_channel::listener {
   /// Moves the queue pair to RTR and RTS, as agreed with `remote`. Starts the agent, or destroys it
   /// if the peer has none. `ours`: this side's role. `expected`: what the peer's agent must prove
   /// first.
-  /// \errors errc::incompatible_peer; the verbs'.
+  /// \errors errc::incompatible_peer; errc::bad_frame: the peer's agent has broken the protocol
+  ///   already; the verbs'.
   void agree(const handshake::hello& remote, handshake::side ours,
              const std::optional<agent_protocol::payload>& expected = {},
              std::optional<std::uint8_t> control_timeout = {});

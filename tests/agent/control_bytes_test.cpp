@@ -99,6 +99,25 @@ TEST_CASE("the end of the bytes is read after the last of them, and nothing may 
   CHECK_THAT(e.other.bad->to_string(), Catch::Contains("bytes after their end"));
 }
 
+TEST_CASE("a bad frame fails one read, behind the bytes that came before it", "[agent][device]") {
+  byte_ends e;
+  const auto sent = counted(30);  // One frame.
+  std::vector<std::byte> there(10);
+  e.link.run(when_all(write_all(*e.one.bytes, sent), read_exactly(*e.other.bytes, there)));
+  e.other.bytes->on_bad_frame({.code = errc::bad_frame, .call = "agent"});
+  there.resize(sent.size());
+  e.link.run(read_exactly(*e.other.bytes, std::span{there}.subspan(10)));
+  CHECK(there == sent);
+  std::array<std::byte, 1> byte{};
+  const auto failed = e.link.run(as_result(read_some(*e.other.bytes, byte)));
+  REQUIRE(failed.has_failure());
+  CHECK(failed.failure().code == make_error_code(errc::bad_frame));
+  CHECK_FALSE(e.other.bytes->try_read(byte));
+  CHECK(e.other.bytes->try_write(byte) == 1);
+  e.other.channel.stop();
+  CHECK_THROWS_AS(e.other.bytes->try_write(byte), error);
+}
+
 TEST_CASE("a control queue pair that fails ends the read that waits", "[agent][device]") {
   byte_ends e;
   std::array<std::byte, 1> byte{};

@@ -65,7 +65,7 @@ struct client_frames {
       text += std::string{" "} + frame + " byte " + std::to_string(at - from) + " bit " +
               std::to_string(bit % 8);
     }
-    return text.empty() ? " nothing" : text;
+    return "changed:" + (text.empty() ? " nothing" : text);
   }
 
   bytes_t bytes{};

@@ -7,6 +7,7 @@
 #include "connection/connection_state.hpp"
 #include "connection/shake_hands.hpp"
 #include "support/connected_pair.hpp"
+#include "support/messages_pass.hpp"
 
 #include <cordma/connection/endpoint.hpp>
 
@@ -48,13 +49,6 @@ struct cm_runtime {
   runtime rt;
   socket_address address;
 };
-
-inline void check_that_messages_pass(runtime& rt, connection& from, connection& to) {
-  local_mr memory = rt.memory().allocate_zeroed(16);
-  const auto [m, sent] =
-      rt.run(when_all(to.recv(memory.slice(0, 8)), from.send(memory.slice(8, 8))));
-  CHECK(m.size_bytes == sent);
-}
 
 /// One side of a handshake over rdma_cm, from the hello on spoken by the test.
 class cm_speaker {

@@ -3,6 +3,9 @@
 
 #include "client_frames.hpp"
 #include "cm_peers.hpp"
+#include "cm_replay.hpp"
+#include "impostor.hpp"
+#include "tally.hpp"
 
 #include "support/leaks.hpp"
 #include "support/raw_peer.hpp"
@@ -17,48 +20,16 @@
 #include <sys/socket.h>
 
 #include <array>
-#include <iostream>
-#include <map>
+#include <random>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
 using namespace cordma;
 using test::client_frames;
+using test::tally;
 
 namespace {
-
-/// How handshakes ended, and those that ended otherwise than they should.
-class tally {
- public:
-  explicit tally(std::string name) : name_{std::move(name)} {}
-  ~tally() {
-    std::cout << name_ << ":";
-    for (const auto& [ending, count] : endings_) std::cout << ' ' << count << ' ' << ending << ';';
-    std::cout << std::endl;
-  }
-  tally(const tally&) = delete;
-  tally& operator=(const tally&) = delete;
-
-  void add(const std::string& ending) { ++endings_[ending]; }
-  /// `complaint`: empty if all is right.
-  void judge(const client_frames& flips, const std::string& complaint) {
-    constexpr std::size_t shown_max = 10;
-    if (!complaint.empty() && ++wrong_ <= shown_max)
-      complaints += "changed:" + flips.to_string() + ": " + complaint + '\n';
-  }
-  [[nodiscard]] std::uint64_t of(const std::string& ending) const {
-    const auto found = endings_.find(ending);
-    return found == endings_.end() ? 0 : found->second;
-  }
-
-  std::string complaints;
-
- private:
-  std::string name_;
-  std::map<std::string, std::uint64_t> endings_;
-  std::uint64_t wrong_ = 0;
-};
 
 /// Names the outcome of one side of a handshake: a failure without a code is none.
 std::string name_of(const failure& f) { return f.code ? f.code.message() : "completed"; }
@@ -162,7 +133,7 @@ task<> over_a_stream_again(test::connected_pair& p, tally& counted) {
     test::faults due;
     due.add(is_again, errc::bad_handshake);
     counted.add(is_again ? "again: " + name_of(failure_of(made)) : name_of(failure_of(made)));
-    counted.judge({}, complaint_of(due, failure_of(made), told));
+    counted.judge(client_frames{}, complaint_of(due, failure_of(made), told));
     if (made.has_value()) said.accept(made->local_hello().nonce);
   }
 }
@@ -200,6 +171,35 @@ task<> by_rdma_cm(test::cm_runtime& r, listener& acceptor, const client_frames& 
     if (complaint.empty()) complaint = complaint_of(said, by, made);
   }
   counted.judge(flips, complaint);
+}
+
+/// Returns what is wrong with the end of a replay.
+std::string complaint_of(const test::cm_recording& said, test::cm_replay how,
+                         const test::cm_replay_outcome& got) {
+  const bool is_begun = how.frames < said.refusable(how.has_own_qpn);
+  test::faults due;
+  due.add(true, is_begun ? errc::disconnected : errc::bad_handshake);
+  due.add(how.at_once, errc::bad_frame);  // Frames may count what the listener has not said yet.
+  const bool is_told = !how.at_once && !is_begun;
+  const errc told = said.has_tls() ? errc::not_authenticated : errc::bad_handshake;
+  const bool is_right = due.have(got.why.code) && !got.has_memory &&
+                        (!is_told || got.told.code == make_error_code(told));
+  if (is_right) return {};
+  return "the listener: " + got.why.to_string() + ", the client: " + got.told.to_string();
+}
+
+/// A handshake by rdma_cm that is right, and then what was said in it again.
+task<> by_rdma_cm_again(test::cm_runtime& r, listener& acceptor, const connection_options& options,
+                        std::mt19937_64& random, tally& counted) {
+  const test::cm_recording said = co_await test::recorded(r, acceptor, options);
+  test::cm_replay how{.frames = said.frames.size()};
+  const std::uint64_t lot = random() % 4;
+  if (lot == 0) how.frames = random() % said.frames.size();
+  how.at_once = lot == 1;
+  how.has_own_qpn = !said.has_tls() && random() % 2 == 0;
+  const test::cm_replay_outcome got = co_await test::replayed(r, acceptor, said, how);
+  counted.add("again: " + name_of(got.why));
+  counted.judge(how, complaint_of(said, how, got));
 }
 
 /// Handshakes under way at once. Each waits for other threads now and then.
@@ -251,6 +251,23 @@ void check_streams(std::uint64_t count, std::uint64_t seed) {
   CHECK(p.client.is_open());
 }
 
+void check_replays(test::cm_runtime& r, std::uint64_t count, std::uint64_t seed, tally& counted) {
+  const credentials key = test::some_key();
+  std::array<connection_options, 2> kinds{test::lender_with(key), test::lender_with(key)};
+  kinds[0].credentials = nullptr;
+  std::array<listener, 2> acceptors{r.listen(kinds[0]), r.listen(kinds[1])};
+  std::mt19937_64 random{seed};
+  const auto replays = [&](std::uint64_t all) -> task<> {
+    for (std::uint64_t n = 0; n < all; ++n)
+      co_await by_rdma_cm_again(r, acceptors[n % 2], kinds[n % 2], random, counted);
+  };
+  r.rt.run(replays(2));
+  const std::string before = held_with(r.rt.executor(), 0);
+  r.rt.run(replays(count));
+  CHECK(counted.complaints == "");
+  CHECK(test::settled_holdings(r.rt.executor(), before) == before);
+}
+
 void check_rdma_cm(std::uint64_t count, std::uint64_t seed) {
   test::cm_runtime r;
   std::vector<listener> acceptors;
@@ -266,6 +283,7 @@ void check_rdma_cm(std::uint64_t count, std::uint64_t seed) {
   run_lanes(r.rt, count, seed, one_in);
   CHECK(counted.complaints == "");
   CHECK(test::settled_holdings(r.rt.executor(), before) == before);
+  check_replays(r, count / 10 + 1, seed, counted);
   auto [client, server] =
       r.rt.run(when_all(r.rt.connect(acceptors[0].local_endpoint()), acceptors[0].accept()));
   test::check_that_messages_pass(r.rt, client, server);

@@ -1,3 +1,4 @@
+#include "security/attack.hpp"
 #include "security/certificates.hpp"
 #include "security/values.hpp"
 #include "security/wire.hpp"
@@ -17,50 +18,21 @@ namespace {
 
 using bytes = std::vector<std::byte>;
 
-enum class attack { flip, cut, hold, drop, repeat, insert };
-
-struct attempt {
-  attack kind = attack::flip;
-  bool on_client = true;  // True: the client's bytes change.
-  std::size_t at = 0;
-  unsigned value = 1;  // The bits that are flipped; how many bytes are dropped, repeated, inserted.
-};
-
 /// Two sides that should know each other, and an attacker between them.
 struct besieged {
   besieged(executor& unused, const credentials& kind) : w{unused, kind, kind} {}
 
   wire_end& attacked(const attempt& a) { return a.on_client ? w.client : w.server; }
 
-  /// Returns true if the attack came about: handshakes differ by some bytes.
+  /// Returns true if the attack came about.
   bool run(const attempt& a) {
-    bool is_done = false;
+    attacker between{a};
     attacked(a).tamper = [&](std::size_t at, bytes& changed) {
-      const bool is_over = is_done && (a.kind == attack::cut || a.kind == attack::hold);
-      if (is_over) changed.clear();
-      if (is_done || a.at < at || a.at >= at + changed.size()) return;
-      is_done = true;
-      change(a, changed, a.at - at);
+      between.change(at, changed);
+      if (between.has_cut()) attacked(a).end_writing();
     };
     w.shake_hands();
-    return is_done;
-  }
-
-  void change(const attempt& a, bytes& changed, std::size_t at) {
-    const auto here = changed.begin() + std::ptrdiff_t(at);
-    const std::size_t count = std::min<std::size_t>(a.value, changed.size() - at);
-    const bytes some{here, here + std::ptrdiff_t(count)};
-    switch (a.kind) {
-      case attack::flip: *here ^= std::byte(a.value); break;
-      case attack::cut:
-        changed.resize(at);
-        attacked(a).end_writing();
-        break;
-      case attack::hold: changed.resize(at); break;
-      case attack::drop: changed.erase(here, here + std::ptrdiff_t(count)); break;
-      case attack::repeat: changed.insert(here, some.begin(), some.end()); break;
-      case attack::insert: changed.insert(here, a.value, std::byte(a.value)); break;
-    }
+    return between.is_done();
   }
 
   tls_wire w;
@@ -99,9 +71,7 @@ void check(executor& unused, const credentials& kind, const attempt& a) {
     is_right = fails_to_read(a.on_client ? s.w.on_server : s.w.on_client);
   }
   if (!is_right || !reads_nothing(s.w.on_client) || !reads_nothing(s.w.on_server)) {
-    FAIL_CHECK("attack " << int(a.kind) << " on the " << (a.on_client ? "client" : "server")
-                         << " at " << a.at << ", " << a.value << ": " << s.w.client_side.text()
-                         << "; " << s.w.server_side.text());
+    FAIL_CHECK(a << ": " << s.w.client_side.text() << "; " << s.w.server_side.text());
   }
 }
 
@@ -209,13 +179,9 @@ TEST_CASE("attacks on handshakes fail them, and the next one succeeds", "[.soak-
   const credentials key = blue();
   const credentials certificate = ca.issue();
   std::mt19937_64 random{soak::seed()};
-  const auto below = [&](std::size_t limit) { return std::size_t(random() % limit); };
   for (std::uint64_t left = soak::count(10'000); left > 0; --left) {
     const credentials& kind = left % 2 == 0 ? key : certificate;
     const auto [of_client, of_server] = sizes_of(unused, kind);
-    attempt a{.kind = attack(below(6)), .on_client = below(2) == 0};
-    a.at = below(a.on_client ? of_client : of_server);
-    a.value = a.kind == attack::flip ? 1u << below(8) : unsigned(1 + below(200));
-    check(unused, kind, a);
+    check(unused, kind, some_attempt(random, of_client, of_server));
   }
 }

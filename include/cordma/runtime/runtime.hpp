@@ -63,7 +63,14 @@ class CORDMA_EXPORT runtime final {
     return executor().run(std::forward<Op>(op));
   }
 
-  /// Connects to `server`; `changes` replaces some of `connection_defaults()`.
+  /// Connects to `server`; `changes` replaces some of `connection_defaults()`. The server's program
+  /// may not have accepted yet: a SEND then meets no receive, and breaks the connection after
+  /// `rnr_retry` retries (docs/errors.md). `server.host` may be a name: the resolver then blocks
+  /// the thread.
+  /// \errors  errc::timed_out after `connect_timeout`; ECONNREFUSED and others of connect(2): the
+  ///   detail names the server; errc::bad_handshake, errc::incompatible_peer, errc::refused;
+  ///   errc::bad_frame: the peer's agent broke its protocol; what the verbs throw.
+  ///   errc::limit_exceeded: an option. A failure leaves nothing behind.
   [[nodiscard]] task<connection> connect(endpoint server, const connection_changes& changes = {});
   /// \errors  EINVAL, thrown by the call itself: no number of a port.
   [[nodiscard]] task<connection> connect(std::string_view host, std::integral auto port,
@@ -73,11 +80,16 @@ class CORDMA_EXPORT runtime final {
   /// Connects over a stream socket that is connected already: a Unix one, a socketpair's, one of
   /// the program's own protocol. The peer calls `accept`. \errors as `connect`; ENOTSOCK.
   [[nodiscard]] task<connection> connect(unique_fd stream, const connection_changes& changes = {});
-  /// Does the server's side of `connect` on a connected stream socket: `cordma::accept`.
+  /// Does the server's side of `connect`, on a stream socket that was accepted elsewhere: by
+  /// another thread, or by the program's parent. A client whose handshake fails is told why.
+  /// \errors  errc::timed_out after `listener_options`' default `handshake_timeout`;
+  ///   errc::disconnected, errc::bad_handshake, errc::incompatible_peer; errc::limit_exceeded: an
+  ///   option; what the verbs throw. A failure leaves nothing behind.
   [[nodiscard]] task<connection> accept(unique_fd stream, admission admit = {},
                                         const connection_changes& changes = {});
   /// Makes one side of a connection whose information the program moves itself.
   [[nodiscard]] prepared_connection prepare_connection(const connection_changes& changes = {});
+  /// Listens on `local`: `listener`. \errors as its constructor.
   [[nodiscard]] listener listen(const endpoint& local = {}, const listener_options& limits = {},
                                 const connection_changes& changes = {});
 
