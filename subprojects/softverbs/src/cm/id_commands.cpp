@@ -52,7 +52,7 @@ int machine::destroy_id(channel& in, const command_body& body) {
   return write_answer(command.response, &answer, sizeof answer);
 }
 
-/// `in` is the new channel. Connect requests that wait go with their listener.
+/// `in` is the new channel. Connect requests that wait, and what they made, go with their listener.
 int machine::migrate_id(channel& in, const command_body& body, const channel_finder& find_channel) {
   rdma_ucm_migrate_id command;
   if (const int error = body.read(command)) return error;
@@ -67,7 +67,10 @@ int machine::migrate_id(channel& in, const command_body& body, const channel_fin
     in.for_each([&](const event& waits) {
       if (waits.of != one || waits.made == nullptr) return;
       waits.made->told_in = &in;
-      if (waits.made->reports_to == old) waits.made->reports_to = &in;
+      if (waits.made->reports_to != old) return;
+      // A program may have accepted by number: then its events wait behind the request.
+      old->move_events(*waits.made, in);
+      waits.made->reports_to = &in;
     });
   }
   const rdma_ucm_migrate_resp answer{one->events_reported};

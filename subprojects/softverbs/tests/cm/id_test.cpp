@@ -301,6 +301,27 @@ TEST_CASE("a connect request that waits moves with its listener", "[cm]") {
   both.take(both.client, event_kind::connect_response, both.client_user);
 }
 
+TEST_CASE("a connection that was accepted before its request was read moves with its listener",
+          "[cm]") {
+  two_processes both;
+  file fresh{both.server_process};
+  both.listen();
+  both.client_id = both.resolved();
+  REQUIRE(both.client.connect(both.client_id, parameters(both.client_qpn)) == 0);
+  both.run();
+  both.server_id = both.listener + 1;  // Numbers are given out in order.
+  both.reply();
+  REQUIRE(both.client.accept(both.client_id, 0, rdma_ucm_conn_param{}) == 0);
+  both.run();
+  rdma_ucm_migrate_resp answer{};
+  REQUIRE(migrate(fresh, both.server, both.listener, answer) == 0);
+  CHECK_FALSE(both.server.readable());
+  const seen_event found = both.take(fresh, event_kind::connect_request, both.listener_user);
+  CHECK(found.raw.id == both.server_id);
+  both.take(fresh, event_kind::established, both.server_user);
+  CHECK_FALSE(fresh.readable());
+}
+
 TEST_CASE("an identifier needs the engine from its first address on, and takes it along", "[cm]") {
   two_processes both;
   file idle{both.client_process};
