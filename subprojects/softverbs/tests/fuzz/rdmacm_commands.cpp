@@ -359,10 +359,11 @@ void program::init_qp_attr(script& in, std::size_t file, std::uint32_t id) noexc
 
 void program::set_option(script& in, std::size_t file, std::uint32_t id) noexcept {
   const std::uint8_t what = in.byte();
-  std::array<ib_path_rec_data, 2> records{};
+  std::array<ib_path_rec_data, 4> records{};  // A length of one byte stays within them.
   rdma_ucm_set_option body{number_of(records.data()), id, RDMA_OPTION_ID, what % 8u, 4};
   if (what % 2 == 0) {
-    for (auto& one : records) one.flags = in.byte() % 2 == 0 ? usable_path : in.byte();
+    for (std::size_t n = 0; n < 2; ++n)
+      records[n].flags = in.byte() % 2 == 0 ? usable_path : in.byte();
     for (std::size_t n = 0; n < sizeof records[0].path_rec; ++n)
       reinterpret_cast<std::uint8_t*>(records[0].path_rec)[n] = in.byte();
     body.level = RDMA_OPTION_IB;
