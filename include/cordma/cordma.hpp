@@ -56,6 +56,7 @@
 #include <cordma/runtime/runtime_group.hpp>
 #include <cordma/security/credentials.hpp>
 #include <cordma/verbs/access.hpp>
+#include <cordma/verbs/address_handle.hpp>
 #include <cordma/verbs/completion_queue.hpp>
 #include <cordma/verbs/device.hpp>
 #include <cordma/verbs/gid.hpp>

@@ -1,5 +1,7 @@
 #include "failures.hpp"
 
+#include <cordma/verbs/gid.hpp>
+
 #include <sys/resource.h>
 
 #include <cinttypes>
@@ -24,6 +26,12 @@ std::uint64_t pinned_bytes() {
 constexpr std::uint64_t memlock_slack = std::uint64_t{1} << 20;
 
 }  // namespace
+
+fixed_text<240> no_route_text(const ibv_global_route& route) noexcept {
+  return detail_text(
+      "no route to the peer's GID %s from gid_index %u: choose a GID of the peer's network",
+      to_string(route.dgid).c_str(), unsigned{route.sgid_index});
+}
 
 fixed_text<240> lack_text(int errno_value, const std::string& subject, std::uint64_t needed_bytes,
                           std::uint64_t most, const char* objects) {

@@ -2,6 +2,8 @@
 
 #include "base/failures.hpp"
 
+#include <infiniband/verbs.h>
+
 #include <cerrno>
 #include <cstdint>
 #include <string>
@@ -26,6 +28,14 @@ fixed_text<240> lack_text(int errno_value, const std::string& subject, std::uint
 constexpr bool may_be_memlock(int errno_value) noexcept {
   return errno_value == ENOMEM || errno_value == EPERM;
 }
+
+/// Returns true if the kernel found no route to a GID.
+constexpr bool is_no_route(int errno_value) noexcept {
+  return errno_value == ETIMEDOUT || errno_value == EHOSTUNREACH || errno_value == ENETUNREACH ||
+         errno_value == ENODATA;
+}
+/// Formats that there is no route to the GID of `route`.
+fixed_text<240> no_route_text(const ibv_global_route& route) noexcept;
 
 /// Checks that low <= value <= high; `why` explains the bound. \errors errc::limit_exceeded.
 void check_range(const char* call, const char* name, std::uint64_t value, std::uint64_t low,

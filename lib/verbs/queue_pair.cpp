@@ -95,13 +95,7 @@ text port_diagnosis(ibv_qp* qp, const ibv_qp_attr& a, int mask) noexcept {
 
 text diagnosis(ibv_qp* qp, int error, queue_pair_state to, const ibv_qp_attr& a, int mask) {
   const bool connects = (mask & IBV_QP_AV) != 0 && a.ah_attr.is_global != 0;
-  if (connects &&
-      (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == ENODATA)) {
-    return detail_text(
-        "no route to the peer's GID %s from gid_index %u: choose a GID of the peer's "
-        "network",
-        to_string(a.ah_attr.grh.dgid).c_str(), unsigned{a.ah_attr.grh.sgid_index});
-  }
+  if (connects && detail::is_no_route(error)) return detail::no_route_text(a.ah_attr.grh);
   if (error == ENOMEM) return detail::memlock_text("queue pair");
   if (error != EINVAL) return detail_text("to %s", to_string(to));
   if (const text found = port_diagnosis(qp, a, mask); !found.empty()) return found;
@@ -120,22 +114,6 @@ text diagnosis(ibv_qp* qp, int error, queue_pair_state to, const ibv_qp_attr& a,
                      to_string(to));
 }
 
-ibv_ah_attr ah_of(const address_vector& peer, std::uint8_t port) noexcept {
-  ibv_ah_attr ah{};
-  ah.dlid = peer.lid;
-  ah.sl = peer.service_level;
-  ah.static_rate = static_cast<std::uint8_t>(peer.static_rate);
-  ah.port_num = port;
-  if (!peer.is_global) return ah;
-  ah.is_global = 1;
-  ah.grh.dgid = peer.gid;
-  ah.grh.sgid_index = static_cast<std::uint8_t>(peer.gid_index);
-  ah.grh.flow_label = peer.flow_label;
-  ah.grh.hop_limit = peer.hop_limit;
-  ah.grh.traffic_class = peer.traffic_class;
-  return ah;
-}
-
 }  // namespace
 
 void queue_pair::destroyer::operator()(ibv_qp* qp) const noexcept {
@@ -145,7 +123,7 @@ void queue_pair::destroyer::operator()(ibv_qp* qp) const noexcept {
 
 queue_pair::queue_pair(protection_domain& pd, completion_queue& send_cq, completion_queue& recv_cq,
                        const queue_pair_capabilities& asked, void* qp_context,
-                       shared_receive_queue* srq)
+                       shared_receive_queue* srq, queue_pair_type type)
     : limits_{pd.limits()} {
   queue_pair_capabilities wanted = asked;
   if (srq != nullptr) wanted.recv_wr_max = wanted.recv_sge_max = 1;
@@ -161,7 +139,7 @@ queue_pair::queue_pair(protection_domain& pd, completion_queue& send_cq, complet
                     .max_send_sge = wanted.send_sge_max,
                     .max_recv_sge = wanted.recv_sge_max,
                     .max_inline_data = wanted.inline_max};
-  attributes.qp_type = IBV_QPT_RC;
+  attributes.qp_type = ibv_qp_type(type);
   qp_.reset(ibv_create_qp(pd.native_handle(), &attributes));
   if (qp_ == nullptr) {
     const int error_number = errno;
@@ -190,7 +168,16 @@ void queue_pair::modify(queue_pair_state to, ibv_qp_attr& attributes, int mask) 
                       {"qp", num()});
 }
 
+void queue_pair::check_type(bool wants_datagrams) const {
+  if ((type() == queue_pair_type::ud) == wants_datagrams) return;
+  detail::throw_failure(
+      errc::not_supported, "ibv_modify_qp",
+      wants_datagrams ? detail_text("to_ud_rts is for UD; the queue pair is %s", to_string(type()))
+                      : detail_text("a UD queue pair has no peer: to_ud_rts is its call"));
+}
+
 void queue_pair::to_init(std::uint8_t port, std::uint16_t pkey_index, access remote) {
+  check_type(false);
   check_transition(state(), queue_pair_state::init);
   detail::check_range("ibv_modify_qp", "port", port, 1, limits_.port_count, "the device's");
   port_ = port;
@@ -201,6 +188,7 @@ void queue_pair::to_init(std::uint8_t port, std::uint16_t pkey_index, access rem
 }
 
 void queue_pair::to_rtr(const rtr_attributes& a) {
+  check_type(false);
   check_transition(state(), queue_pair_state::rtr);
   check(a, limits_);
   ibv_qp_attr attributes{};
@@ -210,12 +198,14 @@ void queue_pair::to_rtr(const rtr_attributes& a) {
   attributes.rq_psn = a.rq_psn;
   attributes.max_dest_rd_atomic = static_cast<std::uint8_t>(a.dest_rd_atomic_max);
   attributes.min_rnr_timer = a.min_rnr_timer;
+  const int of_rc = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
   modify(queue_pair_state::rtr, attributes,
-         IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-             IBV_QP_MIN_RNR_TIMER);
+         IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+             (type() == queue_pair_type::rc ? of_rc : 0));
 }
 
 void queue_pair::to_rts(const rts_attributes& a) {
+  check_type(false);
   check_transition(state(), queue_pair_state::rts);
   check(a, limits_);
   ibv_qp_attr attributes{};
@@ -224,10 +214,37 @@ void queue_pair::to_rts(const rts_attributes& a) {
   attributes.timeout = a.timeout;
   attributes.retry_cnt = a.retry_cnt;
   attributes.rnr_retry = a.rnr_retry;
-  modify(queue_pair_state::rts, attributes,
-         IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-             IBV_QP_RNR_RETRY);
-  rd_atomic_max_ = a.rd_atomic_max;
+  const int of_rc = IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
+  const bool is_rc = type() == queue_pair_type::rc;
+  modify(queue_pair_state::rts, attributes, IBV_QP_SQ_PSN | (is_rc ? of_rc : 0));
+  rd_atomic_max_ = is_rc ? a.rd_atomic_max : 0;
+}
+
+void queue_pair::to_ud_rts(const datagram_attributes& a) {
+  check_type(true);
+  check_transition(state(), queue_pair_state::init);
+  check(a, limits_);
+  port_ = a.port;
+  rd_atomic_max_ = 0;
+  ibv_qp_attr attributes{};
+  attributes.pkey_index = a.pkey_index;
+  attributes.qkey = a.qkey;
+  modify(queue_pair_state::init, attributes, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+  modify(queue_pair_state::rtr, attributes, 0);
+  attributes.sq_psn = a.sq_psn;
+  modify(queue_pair_state::rts, attributes, IBV_QP_SQ_PSN);
+}
+
+void queue_pair::attach(const ibv_gid& group, std::uint16_t lid) {
+  if (const int rc = ibv_attach_mcast(qp_.get(), &group, lid); rc != 0)
+    detail::throw_errno(rc, "ibv_attach_mcast", detail_text("group %s", to_string(group).c_str()),
+                        {"qp", num()});
+}
+
+void queue_pair::detach(const ibv_gid& group, std::uint16_t lid) {
+  if (const int rc = ibv_detach_mcast(qp_.get(), &group, lid); rc != 0)
+    detail::throw_errno(rc, "ibv_detach_mcast", detail_text("group %s", to_string(group).c_str()),
+                        {"qp", num()});
 }
 
 void queue_pair::allow(access remote) {

@@ -37,19 +37,45 @@ void check(const rtr_attributes& a, const device_limits& limits) {
                           "min_rnr_timer 0 makes the peer wait 655.36 ms; 1 to 31, 12 is 0.64 ms");
   }
   detail::check_range(call, "min_rnr_timer", a.min_rnr_timer, 1, 31, most);
-  detail::check_range(call, "service_level", a.peer.service_level, 0, service_level_limit, most);
-  detail::check_range(call, "flow_label", a.peer.flow_label, 0, flow_label_limit, most);
-  if (!is_rate(a.peer.static_rate)) {
+  check(a.peer, call);
+}
+
+void check(const address_vector& peer, const char* call) {
+  detail::check_range(call, "service_level", peer.service_level, 0, service_level_limit, most);
+  detail::check_range(call, "flow_label", peer.flow_label, 0, flow_label_limit, most);
+  if (!is_rate(peer.static_rate)) {
     detail::throw_failure(
         errc::limit_exceeded, call,
-        detail::detail_text("static_rate %d is no ibv_rate", int(a.peer.static_rate)));
+        detail::detail_text("static_rate %d is no ibv_rate", int(peer.static_rate)));
   }
   // The field is 8 bits wide in `ibv_global_route`.
-  detail::check_range(call, "gid_index", a.peer.gid_index, 0, 255, most);
-  if (!a.peer.is_global && a.peer.lid == 0) {
+  detail::check_range(call, "gid_index", peer.gid_index, 0, 255, most);
+  if (!peer.is_global && peer.lid == 0) {
     detail::throw_failure(errc::limit_exceeded, call,
                           "the peer has neither a LID nor a GID; a RoCE port needs a GID");
   }
+}
+
+void check(const datagram_attributes& a, const device_limits& limits) {
+  constexpr const char* call = "ibv_modify_qp";
+  detail::check_range(call, "port", a.port, 1, limits.port_count, device);
+  detail::check_range(call, "sq_psn", a.sq_psn, 0, max_24_bits, most);
+}
+
+ibv_ah_attr ah_of(const address_vector& peer, std::uint8_t port) noexcept {
+  ibv_ah_attr ah{};
+  ah.dlid = peer.lid;
+  ah.sl = peer.service_level;
+  ah.static_rate = static_cast<std::uint8_t>(peer.static_rate);
+  ah.port_num = port;
+  if (!peer.is_global) return ah;
+  ah.is_global = 1;
+  ah.grh.dgid = peer.gid;
+  ah.grh.sgid_index = static_cast<std::uint8_t>(peer.gid_index);
+  ah.grh.flow_label = peer.flow_label;
+  ah.grh.hop_limit = peer.hop_limit;
+  ah.grh.traffic_class = peer.traffic_class;
+  return ah;
 }
 
 void check(const rts_attributes& a, const device_limits& limits) {

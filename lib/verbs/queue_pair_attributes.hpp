@@ -18,5 +18,11 @@ inline bool is_rate(ibv_rate rate) noexcept {
 void check(const queue_pair_capabilities& wanted, const device_limits& limits);
 void check(const rtr_attributes& attributes, const device_limits& limits);
 void check(const rts_attributes& attributes, const device_limits& limits);
+void check(const datagram_attributes& attributes, const device_limits& limits);
+/// Checks the address of a peer for `call`.
+void check(const address_vector& peer, const char* call);
+
+/// Returns the address as libibverbs takes it, from this port.
+ibv_ah_attr ah_of(const address_vector& peer, std::uint8_t port) noexcept;
 
 }  // namespace cordma::verbs

@@ -19,6 +19,15 @@ const char* to_string(queue_pair_state state) noexcept {
   return "unknown";
 }
 
+const char* to_string(queue_pair_type type) noexcept {
+  switch (type) {
+    case queue_pair_type::rc: return "RC";
+    case queue_pair_type::uc: return "UC";
+    case queue_pair_type::ud: return "UD";
+  }
+  return "unknown";
+}
+
 void check_transition(queue_pair_state from, queue_pair_state to) {
   using enum queue_pair_state;
   if (is_legal_transition(from, to)) return;

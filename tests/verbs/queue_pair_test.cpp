@@ -73,6 +73,36 @@ TEST_CASE("what a peer may do is changed while the queue pair is ready", "[verbs
   CHECK(write() == IBV_WC_REM_INV_REQ_ERR);
 }
 
+TEST_CASE("an unreliable connection sends and writes, and has no READs or atomics",
+          "[verbs][device][N8]") {
+  loopback l;
+  queue_pair uc{l.pd,
+                l.cq,
+                l.cq,
+                {.send_wr_max = 4, .recv_wr_max = 4},
+                nullptr,
+                nullptr,
+                queue_pair_type::uc};
+  uc.to_init(l.port.number, 0, verbs::access::remote_write);
+  rtr_attributes to_itself = l.rtr();
+  to_itself.dest_qpn = uc.num();
+  uc.to_rtr(to_itself);
+  uc.to_rts(loopback::rts());
+  CHECK(uc.query_state() == queue_pair_state::rts);
+  CHECK(uc.rd_atomic_max() == 0);
+  memory_region target{l.pd, l.bytes.data(), l.bytes.size(),
+                       verbs::access::local_write | verbs::access::remote_write};
+  REQUIRE(raw::try_post(uc, raw::receive{raw::piece(l.mr.address(), 64, l.mr.lkey()), 1}) == 0);
+  raw::request write{
+      IBV_WR_RDMA_WRITE_WITH_IMM, raw::piece(l.mr.address() + 4096, 64, l.mr.lkey()),
+      raw::remote{reinterpret_cast<std::uint64_t>(l.bytes.data()) + 2048, target.rkey()}};
+  l.bytes[4096] = std::byte{7};
+  write.wr.imm_data = 7;
+  REQUIRE(raw::try_post(uc, write) == 0);
+  for (const ibv_wc& wc : l.reap(2)) CHECK(wc.status == IBV_WC_SUCCESS);
+  CHECK(l.bytes[2048] == std::byte{7});
+}
+
 TEST_CASE("an attribute that the port refuses is named", "[verbs][device][N8]") {
   loopback l;
   CHECK_THAT(failure_of([&] { l.qp.to_init(9); }).to_string(), Contains("port 9"));

@@ -25,10 +25,11 @@ enum class queue_pair_state : int {
   error = IBV_QPS_ERR,    ///< All requests complete as flushed.
 };
 
-/// Returns the specification's name: "RTS".
+/// Returns the specification's name: "RTS", "UD".
 CORDMA_EXPORT const char* to_string(queue_pair_state state) noexcept;
+CORDMA_EXPORT const char* to_string(queue_pair_type type) noexcept;
 
-/// Owns one reliable-connection `ibv_qp`. Move-only. Its protection domain and completion queues
+/// Owns one `ibv_qp`. Move-only. Its protection domain and completion queues
 /// must outlive it. Each work request selects its own signaling (`IBV_SEND_SIGNALED`). \thread one
 /// at a time.
 class CORDMA_EXPORT queue_pair {
@@ -41,10 +42,11 @@ class CORDMA_EXPORT queue_pair {
   /// \cost  one system call.
   queue_pair(protection_domain& pd, completion_queue& send_cq, completion_queue& recv_cq,
              const queue_pair_capabilities& wanted, void* qp_context = nullptr,
-             shared_receive_queue* srq = nullptr);
+             shared_receive_queue* srq = nullptr, queue_pair_type type = queue_pair_type::rc);
 
   [[nodiscard]] ibv_qp* native_handle() const noexcept { return qp_.get(); }
   [[nodiscard]] std::uint32_t num() const noexcept { return qp_->qp_num; }
+  [[nodiscard]] queue_pair_type type() const noexcept { return queue_pair_type(qp_->qp_type); }
   /// Returns the port that `to_init` set; 0 before.
   [[nodiscard]] std::uint8_t port() const noexcept { return port_; }
   /// Returns the READs and atomics that may be in flight, as `to_rts` set; 0: none are possible.
@@ -57,15 +59,23 @@ class CORDMA_EXPORT queue_pair {
   /// Queries the state, which `state()` then returns as well. \cost  one system call.
   [[nodiscard]] queue_pair_state query_state() const;
 
-  /// The following calls move the queue pair to the named state, with one system call each.
+  /// The following calls move the queue pair to the named state, with one system call each. UC uses
+  /// no attributes of retries, READs and atomics.
   /// \errors  errc::illegal_transition: not possible from `state()`; names the states allowed.
-  ///   errc::limit_exceeded: an attribute is out of range; names it and its limit. An errno of
+  ///   errc::limit_exceeded: an attribute is out of range; names it and its limit.
+  ///   errc::not_supported: the call is not for the queue pair's type. An errno of
   ///   ibv_modify_qp(3): the detail names the faulty attribute if possible.
   void to_init(std::uint8_t port, std::uint16_t pkey_index = 0, access remote = access::none);
   void to_rtr(const rtr_attributes& attributes);
   void to_rts(const rts_attributes& attributes);
   void to_error();
   void to_reset();
+  /// Moves a UD queue pair from RESET to RTS, with three system calls. \errors as above.
+  void to_ud_rts(const datagram_attributes& attributes);
+  /// Makes a UD queue pair receive a multicast group's datagrams, or no longer (IBTA 10.5.2).
+  /// \errors  an errno of ibv_attach_mcast(3): the detail names the group.
+  void attach(const ibv_gid& group, std::uint16_t lid = 0);
+  void detach(const ibv_gid& group, std::uint16_t lid = 0);
   /// Replaces what the peer may do, which `to_init` has set; in RTS (IBTA 11.2.5.2, RTS to RTS).
   /// \errors  errc::illegal_transition: not in RTS. An errno of ibv_modify_qp(3).
   void allow(access remote);
@@ -88,6 +98,8 @@ class CORDMA_EXPORT queue_pair {
     void operator()(ibv_qp* qp) const noexcept;
   };
   void modify(queue_pair_state to, ibv_qp_attr& attributes, int mask);
+  /// \errors errc::not_supported: the queue pair is UD, and should not be, or the reverse.
+  void check_type(bool wants_datagrams) const;
 
   std::unique_ptr<ibv_qp, destroyer> qp_;
   queue_pair_capabilities caps_;

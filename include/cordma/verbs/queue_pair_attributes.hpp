@@ -6,6 +6,13 @@
 
 namespace cordma::verbs {
 
+/// The transport of a queue pair (ibv_create_qp(3); IBTA 9.7 and 9.8).
+enum class queue_pair_type : int {
+  rc = IBV_QPT_RC,  ///< Reliable connection: messages arrive once, in order.
+  uc = IBV_QPT_UC,  ///< Unreliable connection: SEND and WRITE; a lost message is lost.
+  ud = IBV_QPT_UD,  ///< Unreliable datagrams: SENDs of at most an MTU, to any number of peers.
+};
+
 /// Capacity of a queue pair, as requested; the device may give more.
 struct queue_pair_capabilities {
   std::uint32_t send_wr_max = 128;  ///< Work requests in the send queue.
@@ -66,6 +73,15 @@ struct rts_attributes {
   std::uint8_t retry_cnt = 6;
   /// Retries after a receiver-not-ready answer: 0 to 6. 7 retries for ever: refused.
   std::uint8_t rnr_retry = 6;
+};
+
+/// Attributes of a UD queue pair, which has no peer of its own.
+struct datagram_attributes {
+  std::uint8_t port = 1;
+  std::uint16_t pkey_index = 0;
+  /// Datagrams with another Q_Key are dropped. The upper half is privileged (IBTA 10.2.5).
+  std::uint32_t qkey = 0;
+  std::uint32_t sq_psn = 0;  ///< 24 bits.
 };
 
 }  // namespace cordma::verbs
