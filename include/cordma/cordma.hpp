@@ -32,6 +32,9 @@
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/when_any.hpp>
 #include <cordma/coro/with_timeout.hpp>
+#include <cordma/datagram/datagram.hpp>
+#include <cordma/datagram/datagram_address.hpp>
+#include <cordma/datagram/datagram_socket.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/io/reactor.hpp>
 #include <cordma/io/socket_address.hpp>

@@ -22,6 +22,21 @@ std::unique_ptr<receive_share> share_of(shared_receives* pool, const verbs::prot
   return std::make_unique<receive_share>(*pool);
 }
 
+/// A datagram takes one more slice, which the program does not see.
+verbs::queue_pair_capabilities with_headers(verbs::queue_pair_capabilities wanted,
+                                            verbs::queue_pair_type type) noexcept {
+  if (type == verbs::queue_pair_type::ud) ++wanted.recv_sge_max;
+  return wanted;
+}
+
+std::unique_ptr<detail::datagram_headers> headers_of(const verbs::queue_pair& qp,
+                                                     verbs::protection_domain& pd,
+                                                     std::size_t payload_max) {
+  if (qp.type() != verbs::queue_pair_type::ud) return nullptr;
+  return std::make_unique<detail::datagram_headers>(
+      pd, std::bit_ceil(qp.capabilities().recv_wr_max), payload_max);
+}
+
 [[gnu::noinline]] request_outcome why_failed(const ibv_wc& wc, transfer_tally& tally) noexcept {
   if (wc.status == IBV_WC_RNR_RETRY_EXC_ERR) tally.exceeded_rnr();
   return {.code = wc_errc(wc.status), .call = "ibv_poll_cq", .vendor = wc.vendor_err};
@@ -36,13 +51,18 @@ callback_queue_pair::callback_queue_pair(completion_queue_driver& driver,
                                          const queue_pair_role& role)
     : driver_{driver},
       share_{share_of(pool, pd)},
-      qp_{pd,     driver.verbs(), driver.verbs(),
-          wanted, nullptr,        pool != nullptr ? &pool->verbs() : nullptr},
+      qp_{pd,
+          driver.verbs(),
+          driver.verbs(),
+          with_headers(wanted, role.type),
+          nullptr,
+          pool != nullptr ? &pool->verbs() : nullptr,
+          role.type},
       held_{driver.held_of(pd.native_handle())},
       sends_{driver.send_queue_memory().new_object<send_queue>(driver, held_->sends, pd, qp_,
                                                                message_max_bytes, role.has_atomics),
              give_back{driver.send_queue_memory().resource()}},
-      receives_{qp_, driver, held_->receives},
+      receives_{qp_, driver, held_->receives, headers_of(qp_, pd, message_max_bytes)},
       role_{role},
       wr_id_base_{driver.attach(*this)} {
   sends_->set_wr_id_base(wr_id_base_);

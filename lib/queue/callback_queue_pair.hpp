@@ -18,15 +18,16 @@
 
 namespace cordma {
 
-/// The purpose of a queue pair. The agent's queue pair has no atomics. It counts its receives, and
-/// the request that flushes it once it is broken, as kinds of its own.
+/// The purpose of a queue pair, and its transport. The agent's queue pair has no atomics. It counts
+/// its receives, and the request that flushes it once it is broken, as kinds of its own.
 struct queue_pair_role {
   bool has_atomics = true;
   request_kind sends = request_kind::send;
   request_kind receives = request_kind::receive;
+  verbs::queue_pair_type type = verbs::queue_pair_type::rc;
 };
 
-/// A reliable-connection queue pair that reports by calls, and knows no coroutine. Every request
+/// A queue pair that reports by calls, and knows no coroutine. Every request
 /// gets a slot, whose owner is called at its end: `send_operation::on_end`, or a `message_handler`.
 /// Nothing else posts. `queue_pair` adds what is awaited.
 ///

@@ -10,15 +10,17 @@
 namespace cordma {
 
 receive_queue::receive_queue(verbs::queue_pair& qp, completion_queue_driver& driver,
-                             mr_hold_cache& held)
+                             mr_hold_cache& held, std::unique_ptr<detail::datagram_headers> headers)
     : driver_{driver},
       native_{qp.native_handle()},
       num_{qp.num()},
       tally_{driver.tally()},
       depth_{qp.capabilities().recv_wr_max},
       mask_{std::bit_ceil(depth_) - 1},
-      slices_max_{std::clamp<std::uint32_t>(qp.capabilities().recv_sge_max, 1, receive_slices_max)},
+      slices_max_{std::clamp<std::uint32_t>(qp.capabilities().recv_sge_max - (headers ? 1 : 0), 1,
+                                            receive_slices_max)},
       at_once_max_{depth_},
+      headers_{std::move(headers)},
       held_{held},
       slots_(mask_ + 1) {}
 
@@ -35,12 +37,23 @@ inline request_outcome receive_queue::try_post(std::span<const local_mr_slice> b
             .call = "post_recv",
             .value = buffer.size(),
             .limit = slices_max_};
+  if (headers_) [[unlikely]] {
+    std::size_t bytes = 0;
+    for (const local_mr_slice& slice : buffer) bytes += slice.size_bytes();
+    if (bytes < headers_->payload_max())
+      return {.code = errc::wrong_length,
+              .call = "post_recv",
+              .value = bytes,
+              .limit = headers_->payload_max()};
+  }
   const request_outcome how = held_.acquire(buffer, verbs::access::local_write, "post_recv");
   if (how.has_failed()) return how;
   message& slot = *::new (&at(tail_)) message;  // `message()` would clear the room for slices.
-  std::array<ibv_sge, receive_slices_max> sges;
+  std::array<ibv_sge, receive_slices_max + 1> sges;
   ibv_recv_wr wr{
       .wr_id = wr_id_base_ | tail_, .next = nullptr, .sg_list = sges.data(), .num_sge = 0};
+  if (headers_) [[unlikely]]
+    sges[std::size_t(wr.num_sge++)] = headers_->room_in(tail_ & mask_);
   for (const local_mr_slice& slice : buffer) {
     slot.slices.push_back(slice);
     if (slice.empty()) continue;  // Some devices read a length of 0 as 2 GiB.
@@ -139,8 +152,13 @@ bool receive_queue::succeeded(const ibv_wc& wc) noexcept {
   if (wc.wr_id != (wr_id_base_ | completed_) || completed_ == tail_) return false;
   CORDMA_PROBE5(complete, num_, unsigned(request_kind::receive), completed_, wc.status,
                 wc.byte_len);
-  message& slot = at(completed_++);
+  message& slot = at(completed_);
   slot.size_bytes = wc.byte_len;
+  if (headers_) [[unlikely]] {
+    slot.size_bytes -= detail::grh_bytes;
+    headers_->arrived(completed_ & mask_, wc);
+  }
+  ++completed_;
   if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) {
     slot.immediate = be32toh(wc.imm_data);
     slot.is_write = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "completion_queue_driver.hpp"
+#include "datagram_headers.hpp"
 #include "mr_hold_cache.hpp"
 #include "transfer_tally.hpp"
 
@@ -13,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -23,8 +25,9 @@ namespace cordma {
 class alignas(64) receive_queue {
  public:
   /// Makes a queue. `qp`, which is on the queue of `driver`, and `held`, of that and of the
-  /// protection domain, outlive it.
-  receive_queue(verbs::queue_pair& qp, completion_queue_driver& driver, mr_hold_cache& held);
+  /// protection domain, outlive it. `headers` are those of datagrams; null: there are none.
+  receive_queue(verbs::queue_pair& qp, completion_queue_driver& driver, mr_hold_cache& held,
+                std::unique_ptr<detail::datagram_headers> headers = nullptr);
   receive_queue(const receive_queue&) = delete;
   receive_queue& operator=(const receive_queue&) = delete;
   ~receive_queue();
@@ -44,6 +47,11 @@ class alignas(64) receive_queue {
   void release_slots() noexcept;
   /// Ends everything with `how` in a queue that will not be used; frees the ring if it never was.
   void refuse_all(const request_outcome& how) noexcept;
+
+  /// Returns what came in front of the datagram that is taken next.
+  [[nodiscard]] const detail::datagram_header& next_header() const noexcept {
+    return headers_->of(head_ & mask_);
+  }
 
   [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
   [[nodiscard]] std::uint32_t posted() const noexcept { return tail_ - completed_ - flushed_; }
@@ -102,6 +110,7 @@ class alignas(64) receive_queue {
   // The depth; 0 while operations wait for room, and once the queue is closed.
   std::uint32_t at_once_max_;
   std::uint32_t free_count_ = 0;  // Messages that nobody was promised.
+  const std::unique_ptr<detail::datagram_headers> headers_;
   mr_hold_cache& held_;
   std::vector<message> slots_;
   intrusive_list<receive_operation> want_room_;

@@ -28,7 +28,8 @@ send_queue::send_queue(completion_queue_driver& driver, mr_hold_cache& held,
       native_{qp.native_handle()},
       driver_{driver},
       message_max_bytes_{std::uint32_t(message_max_bytes)},
-      inline_max_(qp.capabilities().inline_max & 0x7fff'ffffu),
+      inline_max_(qp.capabilities().inline_max & 0x3fff'ffffu),
+      is_datagram_(qp.type() == verbs::queue_pair_type::ud),
       num_{qp.num()},
       cold_{std::make_unique<cold_state>(pd, qp, has_atomics)} {
   reserve(0);

@@ -293,7 +293,8 @@ class alignas(64) send_queue {
 
   std::uint32_t unsignaled_max_;
   const std::uint32_t message_max_bytes_;
-  const std::uint32_t inline_max_ : 31;
+  const std::uint32_t inline_max_ : 30;
+  const std::uint32_t is_datagram_ : 1;   // Each request names its destination.
   std::uint32_t keeps_receives_ : 1 = 0;  // Receives of the peer are for `post_detached` only.
   const std::uint32_t num_;
   const std::unique_ptr<cold_state> cold_;

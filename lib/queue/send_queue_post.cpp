@@ -44,6 +44,8 @@ request_outcome send_queue::check(const bind_request& bind) const noexcept {
 inline request_outcome send_queue::check(const wr_summary& request) const noexcept {
   if (keeps_receives_ && request.takes_receive())
     return {.code = errc::refused, .call = "message_stream"};
+  if ((request.to != nullptr) != bool{is_datagram_ != 0})
+    return {.code = errc::not_supported, .call = "post_send"};
   if (request.window != nullptr) return check(*request.window);
   // A peer that serves no READ or atomic would make the device hold the request back for ever.
   if ((request.is_read() || request.is_atomic()) && cold_->qp.rd_atomic_max() == 0)
@@ -128,6 +130,10 @@ inline int send_queue::fill_wr(const wr_summary& request, ibv_send_wr& wr, ibv_s
     bytes += slice.size_bytes();
   }
   if (bytes != 0 && bytes <= inline_max_ && !request.is_read()) wr.send_flags |= IBV_SEND_INLINE;
+  if (request.to != nullptr) {
+    wr.wr.ud = {
+        .ah = request.to->path, .remote_qpn = request.to->qpn, .remote_qkey = request.to->qkey};
+  }
   if (request.remote != nullptr) {
     wr.wr.rdma.remote_addr = request.remote->address();
     wr.wr.rdma.rkey = request.remote->rkey();

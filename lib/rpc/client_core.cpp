@@ -121,7 +121,7 @@ void client_core::leave(call_slot& s) noexcept {
 /// Sends waiting calls while there is room. `fail` may call this again, which then does nothing.
 void client_core::pump() noexcept {
   if (is_pumping_) return;
-  const counted_ref stay{*this};
+  const cordma::detail::counted_ref stay{*this};
   is_pumping_ = true;
   while (!waiting_.empty()) {
     if (link_ == nullptr || shut_) {

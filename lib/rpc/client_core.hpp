@@ -62,7 +62,7 @@ struct call_slot final : list_hook<call_slot>,
 ///
 /// While calls wait for a connection, `connect_until_done` runs, if there is a connector. It ends
 /// with a connection, or when no call waits.
-class client_core final : public counted, private waiter {
+class client_core final : public cordma::detail::counted, private waiter {
  public:
   client_core(cordma::executor& executor, const client_options& options, client::connector connect);
 

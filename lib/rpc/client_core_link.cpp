@@ -116,7 +116,7 @@ void client_core::on_link_closed(const failure& why) noexcept {
   why_lost_ = why;
   if (why.detail.empty() && conn_) say_where(*why_lost_, conn_.peer());
   link_ = nullptr;  // Still null when `attach` found the link failed.
-  const counted_ref stay{*this};
+  const cordma::detail::counted_ref stay{*this};
   intrusive_list<call_slot> lost;
   lost.splice_back(in_flight_);
   while (!lost.empty()) {
@@ -149,7 +149,7 @@ void client_core::fail_waiting(const failure& why) noexcept {
 }
 
 void client_core::shut() noexcept {
-  const counted_ref stay{*this};
+  const cordma::detail::counted_ref stay{*this};
   shut_ = failure{.code = errc::closed, .call = "rpc::client"};
   fail_waiting(*shut_);
   // First: without a link, calls do not wait for what they lent, which ends with the connection.
@@ -161,7 +161,7 @@ void client_core::shut() noexcept {
 }
 
 task<> client_core::close() {
-  const counted_ref stay{*this};
+  const cordma::detail::counted_ref stay{*this};
   // A connection that is closed gracefully outlives this: what calls lent must come back before.
   shut_ = failure{.code = errc::closed, .call = "rpc::client"};
   fail_waiting(*shut_);

@@ -79,7 +79,7 @@ class server_core::served_link {
 
  private:
   server_core& core_;
-  const counted_ref<server_link> link_;
+  const cordma::detail::counted_ref<server_link> link_;
   /// A drain waits for connections that came before it: later ones could delay it for ever.
   const bool is_awaited_ = !core_.draining_.is_set();
 };

@@ -172,6 +172,10 @@ task<connection> runtime::accept(unique_fd stream, admission admit,
                         changed(connection_defaults(), changes), std::move(admit));
 }
 
+datagram_socket runtime::open_datagram(const datagram_options& options) {
+  return {resources(), options};
+}
+
 prepared_connection runtime::prepare_connection(const connection_changes& changes) {
   return prepared_connection{resources(), changed(connection_defaults(), changes)};
 }

@@ -307,7 +307,7 @@ class client_siege final : public rpc_siege {
 
   void open(const detail::channel_resources& resources) override {
     constexpr rpc::client_options few{.stream = options, .calls_max = 5};
-    core_ = counted_ref<rpc::detail::client_core>{*new core{world_.executor, few, nullptr}};
+    core_ = detail::counted_ref<rpc::detail::client_core>{*new core{world_.executor, few, nullptr}};
     memory_ = world_.memory.allocate_zeroed(bulk_bytes);
     source_.assign(large_max + 512, std::byte{0x77});
     requests_.clear();
@@ -467,7 +467,7 @@ class client_siege final : public rpc_siege {
     }
   }
 
-  counted_ref<rpc::detail::client_core> core_;
+  detail::counted_ref<rpc::detail::client_core> core_;
   local_mr memory_;
   std::vector<std::byte> source_;
   std::array<std::optional<started<task<>>>, 8> calls_;

@@ -26,9 +26,10 @@ MAY_INCLUDE = {
     "agent": "base coro io security verbs memory queue request",
     "cm": "base coro io verbs",
     "connection": "base coro io security verbs memory queue request agent cm",
+    "datagram": "base coro io security verbs memory queue request agent cm connection",
     "messages": "base coro io security verbs memory queue request agent cm connection",
     "rpc": "base coro io security verbs memory queue request agent cm connection messages",
-    "runtime": "base coro io security verbs memory queue request agent cm connection",
+    "runtime": "base coro io security verbs memory queue request agent cm connection datagram",
 }
 
 # The table of softverbs' docs/design.md: a room may include those before it.

@@ -129,7 +129,7 @@ class CORDMA_EXPORT message_stream {
  private:
   [[nodiscard]] detail::stream_channel& channel() const noexcept;
 
-  counted_ref<detail::stream_channel> channel_;
+  detail::counted_ref<detail::stream_channel> channel_;
   cordma::connection conn_;
 };
 

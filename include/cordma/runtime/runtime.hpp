@@ -5,6 +5,7 @@
 #include <cordma/connection/endpoint.hpp>
 #include <cordma/connection/listener.hpp>
 #include <cordma/connection/prepared_connection.hpp>
+#include <cordma/datagram/datagram_socket.hpp>
 #include <cordma/detail/base/export.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/memory/mr_allocator.hpp>
@@ -92,6 +93,11 @@ class CORDMA_EXPORT runtime final {
   /// Listens on `local`: `listener`. \errors as its constructor.
   [[nodiscard]] listener listen(const endpoint& local = {}, const listener_options& limits = {},
                                 const connection_changes& changes = {});
+
+  /// Opens a socket of datagrams, which the runtime outlives.
+  /// \errors  errc::limit_exceeded: an option; errc::no_gid; errc::not_supported: an iWARP device;
+  ///   what the verbs throw.
+  [[nodiscard]] datagram_socket open_datagram(const datagram_options& options = {});
 
   /// Returns the allocator of the `memory` options, for this device; without remote access unless
   /// they ask for it. Allocated memory must be freed before the runtime. \thread any.

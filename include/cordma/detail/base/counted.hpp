@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace cordma {
+namespace cordma::detail {
 
 /// Is destroyed with its last reference. \thread one.
 class counted {
@@ -10,6 +10,7 @@ class counted {
   counted(const counted&) = delete;
   counted& operator=(const counted&) = delete;
   void retain() noexcept { ++references_; }
+  [[nodiscard]] unsigned references() const noexcept { return references_; }
   void release() noexcept {
     if (--references_ == 0) [[unlikely]]
       delete this;
@@ -48,4 +49,4 @@ class counted_ref {
   counted* to_ = nullptr;
 };
 
-}  // namespace cordma
+}  // namespace cordma::detail

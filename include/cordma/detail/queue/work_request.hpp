@@ -15,6 +15,17 @@
 
 namespace cordma {
 
+namespace detail {
+
+/// Where a datagram goes.
+struct datagram_destination {
+  ibv_ah* path = nullptr;
+  std::uint32_t qpn = 0;
+  std::uint32_t qkey = 0;
+};
+
+}  // namespace detail
+
 /// A work request as the send queue reads it, whatever its kind. It refers to what its owner keeps.
 struct wr_summary {
   request_kind kind{};
@@ -26,6 +37,7 @@ struct wr_summary {
   std::uint64_t compare_or_add = 0;
   std::uint64_t swap = 0;
   const struct bind_request* window = nullptr;  ///< Set for a bind, whose slice is only acquired.
+  const detail::datagram_destination* to = nullptr;  ///< Set for a datagram.
 
   [[nodiscard]] bool is_signaled() const noexcept { return (send_flags & IBV_SEND_SIGNALED) != 0; }
   [[nodiscard]] bool is_read() const noexcept { return kind == request_kind::read; }

@@ -49,7 +49,7 @@ class CORDMA_EXPORT call_handle {
   struct CORDMA_EXPORT leave {
     void operator()(call_slot* slot) const noexcept;
   };
-  counted_ref<client_core> core_;
+  cordma::detail::counted_ref<client_core> core_;
   const call_target& target_;
   std::unique_ptr<call_slot, leave> slot_;
   std::exception_ptr why_not_encoded_;

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cordma/coro/task.hpp>
+#include <cordma/datagram/datagram_address.hpp>
+#include <cordma/detail/datagram/route.hpp>
+#include <cordma/detail/request/request_op.hpp>
+
+#include <cstddef>
+#include <optional>
+
+namespace cordma::detail {
+
+/// Makes the route to `address` known. \errors as `verbs::address_handle`.
+CORDMA_EXPORT task<> find_route(datagram_state& from, datagram_address address);
+
+template <std::size_t N>
+task<std::size_t> find_route_and_send(datagram_state& from, datagram_address address,
+                                      datagram_request<N> request) {
+  while (!route_to(from, address, request.to, request.path)) co_await find_route(from, address);
+  co_return co_await request_op<datagram_request<N>>{sends_of(from), request};
+}
+
+/// Sends a datagram: at once, if the route is known, else after a search for it. A stop before it
+/// is posted prevents the datagram.
+template <std::size_t N>
+class [[nodiscard]] send_to_op final : public operation_base<send_to_op<N>> {
+ public:
+  using value_type = std::size_t;
+
+  send_to_op(datagram_state& from, const datagram_address& to, const send_request<N>& message)
+      : from_{from}, address_{to}, request_{message} {}
+
+  bool start(waiter& w, const environment& env) {
+    if (route_to(from_, address_, request_.to, request_.path)) [[likely]]
+      return posted_.emplace(sends_of(from_), request_).start(w, env);
+    return searching_.emplace(find_route_and_send(from_, address_, request_)).start(w, env);
+  }
+  [[nodiscard]] scheduler* own_scheduler() const noexcept {
+    return posted_ ? posted_->own_scheduler() : nullptr;
+  }
+  [[nodiscard]] bool failed() const noexcept {
+    return posted_ ? posted_->failed() : searching_->failed();
+  }
+  value_type take() { return posted_ ? posted_->take() : searching_->take(); }
+  result<value_type> take_result() {
+    return posted_ ? posted_->take_result() : searching_->take_result();
+  }
+
+ private:
+  datagram_state& from_;
+  datagram_address address_;
+  datagram_request<N> request_;
+  std::optional<request_op<datagram_request<N>>> posted_;
+  std::optional<task<value_type>> searching_;
+};
+
+}  // namespace cordma::detail

@@ -1,0 +1,113 @@
+#include "datagram_state.hpp"
+
+#include "base/check_option.hpp"
+#include "connection/bootstrap_services.hpp"
+#include "connection/handshake.hpp"
+#include "queue/receive_queue.hpp"
+#include "queue/send_queue.hpp"
+#include "sender.hpp"
+
+#include <random>
+
+namespace cordma::detail {
+namespace {
+
+constexpr std::uint32_t privileged_qkey = 0x8000'0000;  // IBTA 10.2.5.
+
+unsigned cqes_max(const datagram_options& options) noexcept {
+  return options.capacity.send_wr_max + options.capacity.recv_wr_max;
+}
+
+verbs::port_info port_of(const verbs::context& ctx, const datagram_options& options) {
+  if (ctx.info().transport == IBV_TRANSPORT_IWARP) {
+    throw error{{.code = errc::not_supported,
+                 .call = "open_datagram",
+                 .detail = "an iWARP device has no datagrams; use an InfiniBand or RoCE device"}};
+  }
+  return options.port == 0 ? ctx.active_port() : ctx.query_port(options.port);
+}
+
+/// The upper half of the Q_Keys is privileged.
+std::uint32_t random_qkey() { return std::random_device{}() & ~privileged_qkey; }
+
+void check(const datagram_options& o) {
+  const auto in_range = [](const char* name, long long value, long long low, long long high) {
+    check_option("datagram_options", name, value, low, high);
+  };
+  in_range("recv_sge_max", o.capacity.recv_sge_max, 1, receive_slices_max);
+  in_range("routes_max", static_cast<long long>(o.routes_max), 1, 1 << 20);
+}
+
+}  // namespace
+
+datagram_state::datagram_state(const connection_resources& resources,
+                               const datagram_options& options)
+    : resources_{resources},
+      port_{port_of(resources.ctx, options)},
+      gid_{verbs::choose_gid(resources.ctx.gid_table(port_.number), {.index = options.gid_index})},
+      payload_max_{verbs::bytes_of(port_.mtu_active)},
+      routes_{(check(options), options.routes_max)},
+      qp_{resources.drivers.driver_for(cqes_max(options), nullptr),
+          resources.pd,
+          options.capacity,
+          payload_max_,
+          nullptr,
+          {.has_atomics = false, .type = verbs::queue_pair_type::ud}} {
+  address_.path = port_.is_ethernet() ? verbs::address_vector::by_gid(gid_.gid, 0)
+                                      : verbs::address_vector::by_lid(port_.lid);
+  address_.qpn = qp_.verbs().num();
+  address_.qkey = options.qkey.value_or(random_qkey());
+  qp_.verbs().to_ud_rts({.port = port_.number,
+                         .pkey_index = options.pkey_index,
+                         .qkey = address_.qkey,
+                         .sq_psn = handshake::random_psn()});
+}
+
+verbs::address_vector datagram_state::own_path(const datagram_address& to) const noexcept {
+  verbs::address_vector path = to.path;
+  path.gid_index = gid_.index;
+  return path;
+}
+
+bool datagram_state::route_to(const datagram_address& to, datagram_destination& destination,
+                              counted_ref<route>& path) noexcept {
+  route* const known = routes_.find(path_key{own_path(to)});
+  if (known == nullptr) return false;
+  ++counters_.routes_found;
+  path = counted_ref<route>{*known};
+  destination = {.path = known->path(), .qpn = to.qpn, .qkey = to.qkey};
+  return true;
+}
+
+task<> datagram_state::find_route(datagram_address to) {
+  const verbs::address_vector path = own_path(to);
+  if (port_.is_ethernet()) co_await resources_.bootstraps.gids.resolve(port_.number, path);
+  const path_key key{path};
+  if (routes_.find(key) != nullptr) co_return;  // Another datagram found it meanwhile.
+  routes_.insert(key, verbs::address_handle{resources_.pd, port_.number, path});
+  ++counters_.routes_made;
+  counters_.routes_given_up += routes_.trim(qp_.sends().posted_total(), qp_.sends().in_flight());
+}
+
+bool route_to(datagram_state& from, const datagram_address& address, datagram_destination& to,
+              counted_ref<route>& path) noexcept {
+  return from.route_to(address, to, path);
+}
+
+send_queue& sends_of(datagram_state& from) noexcept { return from.qp().sends(); }
+
+task<> find_route(datagram_state& from, datagram_address address) {
+  return from.find_route(address);
+}
+
+datagram_header next_header(receive_queue& queue) noexcept { return queue.next_header(); }
+
+datagram made_datagram(const message& taken, const datagram_header& header,
+                       const datagram_address& receiver) noexcept {
+  datagram made{taken};
+  made.sender = sender_of(header, receiver);
+  made.was_multicast = is_multicast(header);
+  return made;
+}
+
+}  // namespace cordma::detail

@@ -1,0 +1,68 @@
+#include "route_cache.hpp"
+
+#include <cordma/detail/base/assert.hpp>
+
+#include <cstring>
+
+namespace cordma::detail {
+
+path_key::path_key(const verbs::address_vector& path) noexcept {
+  std::memcpy(words_.data(), path.gid.raw, sizeof path.gid.raw);
+  words_[2] = std::uint64_t{path.lid} << 48 | std::uint64_t{path.flow_label} << 16 |
+              std::uint64_t{path.hop_limit} << 8 | path.traffic_class;
+  words_[3] = std::uint64_t{std::uint32_t(path.static_rate)} << 32 |
+              std::uint64_t{path.gid_index & 0xffff} << 16 |
+              std::uint64_t{path.service_level} << 8 | (path.is_global ? 1u : 0u);
+}
+
+std::size_t path_key::hash::operator()(const path_key& key) const noexcept {
+  constexpr std::uint64_t golden = 0x9e3779b97f4a7c15;
+  std::uint64_t mixed = 0;
+  for (const std::uint64_t word : key.words_) {
+    mixed = (mixed ^ word) * golden;
+    mixed ^= mixed >> 32;
+  }
+  return mixed;
+}
+
+route_cache::~route_cache() {
+  for (const counted_ref<route>& one : routes_) one->handle_.reset();
+}
+
+route* route_cache::find(const path_key& path) noexcept {
+  if (!routes_.empty() && routes_.front()->key_ == path) [[likely]] {
+    routes_.front()->idle_at_.reset();
+    return routes_.front().get();
+  }
+  const auto found = index_.find(path);
+  if (found == index_.end()) return nullptr;
+  routes_.splice(routes_.begin(), routes_, found->second);
+  routes_.front()->idle_at_.reset();
+  return routes_.front().get();
+}
+
+void route_cache::insert(const path_key& path, verbs::address_handle handle) {
+  list made;
+  made.emplace_back(*new route{path, std::move(handle)});
+  const auto [at, is_new] = index_.insert_or_assign(path, made.begin());
+  CORDMA_ASSERT(is_new, "a route is added once");
+  routes_.splice(routes_.begin(), made);
+}
+
+std::size_t route_cache::trim(std::uint32_t posted, std::uint32_t in_flight) noexcept {
+  std::size_t gone = 0;
+  for (auto at = routes_.end(); at != routes_.begin() && routes_.size() > routes_max_;) {
+    const auto one = --at;
+    route& oldest = *one->get();
+    if (oldest.references() > 1) continue;
+    if (!oldest.idle_at_) oldest.idle_at_ = posted;
+    const std::uint32_t since = posted - *oldest.idle_at_;
+    if (since < in_flight) continue;
+    index_.erase(oldest.key_);
+    at = routes_.erase(one);
+    ++gone;
+  }
+  return gone;
+}
+
+}  // namespace cordma::detail

@@ -1,0 +1,213 @@
+#include <cordma/datagram/datagram_socket.hpp>
+
+#include "support/allocations.hpp"
+#include "support/connected_pair.hpp"
+#include "support/leaks.hpp"
+
+#include <cordma/coro/with_timeout.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+
+namespace {
+
+constexpr std::uint32_t qkey = 0x1234;
+
+/// Two sockets of one runtime.
+struct two_sockets {
+  explicit two_sockets(const datagram_options& a_options = {.qkey = qkey},
+                       const datagram_options& b_options = {.qkey = qkey})
+      : a{rt.open_datagram(a_options)}, b{rt.open_datagram(b_options)} {}
+
+  [[nodiscard]] local_mr text(std::string_view bytes) {
+    local_mr made = rt.memory().allocate_zeroed(std::max<std::size_t>(bytes.size(), 1));
+    std::memcpy(made.bytes().data(), bytes.data(), bytes.size());
+    return made;
+  }
+  [[nodiscard]] local_mr buffer() { return rt.memory().allocate_zeroed(b.payload_max()); }
+  void post_to(datagram_socket& to, std::size_t count = 1) {
+    for (std::size_t n = 0; n < count; ++n) {
+      buffers.push_back(buffer());
+      to.post_recv(buffers.back().slice());
+    }
+  }
+  datagram next(datagram_socket& from) { return rt.run(with_timeout(from.next_datagram(), 10s)); }
+  template <class Op>
+  failure failure_of(Op op) {
+    const auto outcome = rt.run(as_result(std::move(op)));
+    return outcome.has_failure() ? outcome.failure() : failure{};
+  }
+
+  runtime rt{test::on_test_device()};
+  std::vector<local_mr> buffers;
+  datagram_socket a;
+  datagram_socket b;
+};
+
+std::string text_of(const datagram& d) {
+  const local_mr_slice bytes = d.payload();
+  return {reinterpret_cast<const char*>(bytes.bytes().data()), bytes.size_bytes()};
+}
+
+}  // namespace
+
+TEST_CASE("a datagram arrives with its sender's address, which takes an answer",
+          "[datagram][device]") {
+  two_sockets s;
+  s.post_to(s.a);
+  s.post_to(s.b);
+  const local_mr question = s.text("question");
+  CHECK(s.rt.run(s.a.send_to(s.b.address(), question)) == 8);
+  const datagram asked = s.next(s.b);
+  CHECK(text_of(asked) == "question");
+  CHECK_FALSE(asked.immediate.has_value());
+  CHECK_FALSE(asked.was_multicast);
+  CHECK(asked.sender.qpn == s.a.address().qpn);
+  const local_mr answer = s.text("answer");
+  s.rt.run(s.b.send_to_with_imm(asked.sender, answer, 0x01020304));
+  const datagram answered = s.next(s.a);
+  CHECK(text_of(answered) == "answer");
+  CHECK(answered.immediate == 0x01020304);
+}
+
+TEST_CASE("a socket sends to itself, and datagrams of no bytes arrive", "[datagram][device]") {
+  two_sockets s;
+  s.post_to(s.a, 2);
+  const local_mr memory = s.text("x");
+  s.rt.run(s.a.send_to(s.a.address(), memory.slice(0, 0)));
+  CHECK(s.next(s.a).size_bytes == 0);
+  s.rt.run(s.a.send_to(s.a.address(), memory));
+  CHECK(text_of(s.next(s.a)) == "x");
+}
+
+TEST_CASE("a datagram has an MTU at most, and longer ones are refused by name",
+          "[datagram][device]") {
+  two_sockets s;
+  s.post_to(s.b);
+  const local_mr most = s.rt.memory().allocate_zeroed(s.a.payload_max() + 1);
+  CHECK(s.rt.run(s.a.send_to(s.b.address(), most.slice(0, s.a.payload_max()))) ==
+        s.a.payload_max());
+  CHECK(s.next(s.b).size_bytes == s.a.payload_max());
+  const failure refused = s.failure_of(s.a.send_to(s.b.address(), most));
+  CHECK(refused.code == errc::wrong_length);
+  CHECK_THAT(refused.to_string(), Contains(std::to_string(s.a.payload_max())));
+  CHECK_FALSE(s.a.why_lost().has_value());
+}
+
+TEST_CASE("a buffer that is shorter than an MTU is refused, as a stranger could end the socket",
+          "[datagram][device]") {
+  two_sockets s;
+  local_mr small = s.rt.memory().allocate_zeroed(s.b.payload_max());
+  const local_mr_slice too_short = small.slice(1, s.b.payload_max() - 1);
+  CHECK_THROWS_WITH(s.b.post_recv(too_short), Contains(std::to_string(s.b.payload_max())));
+  CHECK(s.failure_of(s.b.recv(too_short)).code == errc::wrong_length);
+  s.b.post_recv(small.slice());
+  s.rt.run(s.a.send_to(s.b.address(), s.text("fits")));
+  CHECK(text_of(s.next(s.b)) == "fits");
+}
+
+TEST_CASE("datagrams with another Q_Key, and those that find no buffer, are lost",
+          "[datagram][device]") {
+  two_sockets s;
+  const local_mr memory = s.text("12");
+  s.rt.run(s.a.send_to(s.b.address(), memory.slice(0, 1)));  // There is no buffer yet.
+  s.post_to(s.b);
+  datagram_address wrong = s.b.address();
+  wrong.qkey ^= 1;
+  s.rt.run(s.a.send_to(wrong, memory.slice(0, 1)));
+  s.rt.run(s.a.send_to(s.b.address(), memory.slice(1, 1)));
+  CHECK(text_of(s.next(s.b)) == "2");
+}
+
+TEST_CASE("a random Q_Key is no other socket's, nor a privileged one", "[datagram][device]") {
+  two_sockets s{{}, {}};
+  CHECK(s.a.address().qkey != s.b.address().qkey);
+  CHECK((s.a.address().qkey & 0x8000'0000) == 0);
+  s.post_to(s.b);
+  s.rt.run(s.a.send_to(datagram_address::parse(s.b.address().to_string()), s.text("told")));
+  CHECK(text_of(s.next(s.b)) == "told");
+}
+
+TEST_CASE("a receive that times out loses no datagram", "[datagram][device]") {
+  two_sockets s;
+  s.post_to(s.b);
+  CHECK(s.failure_of(with_timeout(s.b.next_datagram(), 1ms)).code == errc::timed_out);
+  s.rt.run(s.a.send_to(s.b.address(), s.text("kept")));
+  CHECK(text_of(s.next(s.b)) == "kept");
+}
+
+TEST_CASE("a socket that is dropped ends what waits, and leaves nothing", "[datagram][device]") {
+  runtime rt{test::on_test_device()};
+  auto socket = std::make_unique<datagram_socket>(rt.open_datagram());
+  local_mr buffer = rt.memory().allocate_zeroed(socket->payload_max());
+  socket.reset();
+  const std::string before = test::holdings();
+  socket = std::make_unique<datagram_socket>(rt.open_datagram());
+  socket->post_recv(buffer.slice());
+  rt.run(socket->send_to(socket->address(), buffer.slice(0, 1)));
+  CHECK(rt.run(with_timeout(socket->next_datagram(), 10s)).size_bytes == 1);
+  const auto wait = [&]() -> task<failure> {
+    auto last = co_await as_result(socket->next_datagram());
+    co_return last.has_failure() ? last.failure() : failure{};
+  };
+  const auto drop = [&]() -> task<> {
+    socket.reset();
+    co_return;
+  };
+  auto [ended, dropped] = rt.run(when_all(wait(), drop()));
+  CHECK(ended.code == errc::closed);
+  CHECK(test::settled_holdings(rt.executor(), before) == before);
+}
+
+TEST_CASE("routes are kept, and given up for others beyond their limit", "[datagram][device]") {
+  two_sockets s{{.qkey = qkey, .routes_max = 2}};
+  const local_mr memory = s.text("x");
+  for (int round = 0; round < 3; ++round) s.rt.run(s.a.send_to(s.b.address(), memory));
+  CHECK(s.a.counters().routes_made == 1);
+  CHECK(s.a.counters().routes_found == 3);
+  for (std::uint8_t traffic_class = 4; traffic_class < 40; traffic_class += 4) {
+    datagram_address other = s.b.address();
+    other.path.traffic_class = traffic_class;
+    s.rt.run(s.a.send_to(other, memory));
+  }
+  CHECK(s.a.counters().routes_made == 10);
+  CHECK(s.a.counters().routes_given_up >= 7);
+  s.post_to(s.b);
+  s.rt.run(s.a.send_to(s.b.address(), s.text("again")));
+  CHECK(text_of(s.next(s.b)) == "again");
+}
+
+TEST_CASE("sending on a known route, and receiving, allocates nothing", "[datagram][device]") {
+  two_sockets s;
+  const local_mr memory = s.text("x");
+  local_mr into = s.buffer();
+  const auto exchange = [&](int count) -> task<> {
+    for (int n = 0; n < count; ++n) {
+      s.b.post_recv(into.slice());
+      co_await s.a.send_to(s.b.address(), memory);
+      co_await s.b.next_datagram();
+    }
+  };
+  s.rt.run(exchange(4));
+  const auto before = support::allocation_count();
+  s.rt.run(exchange(100));
+  CHECK(support::allocation_count() - before <= 1);  // The frame of `exchange`.
+}
+
+TEST_CASE("one-sided requests and options out of range are refused", "[datagram][device]") {
+  runtime rt{test::on_test_device()};
+  CHECK_THROWS_WITH(rt.open_datagram({.routes_max = 0}), Contains("routes_max 0"));
+  CHECK_THROWS_WITH(rt.open_datagram({.capacity = {.recv_sge_max = 5}}),
+                    Contains("recv_sge_max 5"));
+  CHECK_THROWS_WITH(rt.open_datagram({.gid_index = 200}), Contains("200"));
+  CHECK_THROWS_AS(rt.open_datagram({.port = 9}), error);
+}
