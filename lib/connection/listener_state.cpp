@@ -3,6 +3,7 @@
 #include "base/check_option.hpp"
 
 #include <cordma/coro/sleep.hpp>
+#include <cordma/io/executor.hpp>
 
 #include <exception>
 #include <new>

@@ -4,6 +4,7 @@
 
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/semaphore.hpp>
+#include <cordma/io/executor.hpp>
 
 #include <new>
 #include <utility>

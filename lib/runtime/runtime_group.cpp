@@ -5,6 +5,7 @@
 #include "cpus.hpp"
 
 #include <cordma/base/unique_fd.hpp>
+#include <cordma/detail/io/fd_watch.hpp>
 
 #include <sys/eventfd.h>
 

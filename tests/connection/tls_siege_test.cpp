@@ -1,6 +1,7 @@
 // Whole connects with a key or certificates, through somebody on the path who changes the bytes.
 #include "tally.hpp"
 
+#include "connection/handshake.hpp"
 #include "scenario/proofs.hpp"
 #include "security/attack.hpp"
 #include "support/connected_pair.hpp"

@@ -9,6 +9,7 @@
 
 using namespace cordma;
 using test::held_by;
+using test::loopback;
 using test::nothing;
 
 namespace {

@@ -5,6 +5,8 @@
 #include <support/outcome.hpp>
 #include <support/rpc_pair.hpp>
 
+#include <cordma/coro/with_timeout.hpp>
+
 #include <catch2/catch.hpp>
 
 using namespace cordma;

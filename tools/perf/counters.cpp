@@ -1,5 +1,7 @@
 #include "counters.hpp"
 
+#include "queue/completion_queue_driver.hpp"
+
 #include <support/allocations.hpp>
 
 #include <algorithm>
