@@ -121,14 +121,8 @@ task<> connection::send_remote_mr(remote_mr memory) {
 task<local_mr> connection::receive_local_mr() {
   return has_agent() ? agent()->lends.receive() : refuse_without_agent<local_mr>();
 }
-task<local_mr> connection::receive_local_mr(time_span timeout) {
-  return within(receive_local_mr(), timeout, "receive_local_mr", state_->executor);
-}
 task<remote_mr> connection::receive_remote_mr() {
   return has_agent() ? agent()->borrows.receive() : refuse_without_agent<remote_mr>();
-}
-task<remote_mr> connection::receive_remote_mr(time_span timeout) {
-  return within(receive_remote_mr(), timeout, "receive_remote_mr", state_->executor);
 }
 bool connection::has_agent() const noexcept { return state_->agent != nullptr; }
 cordma::agent* connection::agent() noexcept { return state_->agent.get(); }

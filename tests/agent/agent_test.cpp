@@ -6,6 +6,8 @@
 #include "support/held.hpp"
 #include "support/lease_pair.hpp"
 
+#include <cordma/coro/with_timeout.hpp>
+
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -47,7 +49,7 @@ TEST_CASE("a peer asks for memory, uses it, and its owner gets it with what was 
     CHECK(mine.slice().as<std::uint64_t>()[0] == 42);
 
     p.rt.run(p.client.send_remote_mr(std::move(remote)));
-    local_mr back = p.rt.run(p.server.receive_local_mr(5s));
+    local_mr back = p.rt.run(with_timeout(p.server.receive_local_mr(), 5s));
     CHECK(back.size_bytes() == 4096);
     CHECK(back.slice().first(8).as<std::uint64_t>()[0] == 42);
     CHECK(std::ranges::all_of(back.slice().last(8).bytes(),

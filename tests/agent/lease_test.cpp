@@ -7,6 +7,7 @@
 #include "support/lease_pair.hpp"
 
 #include <cordma/coro/when_any.hpp>
+#include <cordma/coro/with_timeout.hpp>
 
 #include <catch2/catch.hpp>
 
@@ -61,7 +62,7 @@ TEST_CASE("a loan comes back when the peer returns it", "[agent][device][R3]") {
     loan lent = p.rt.run(p.server.send_local_mr(std::move(memory), {.lease = 30s}));
     CHECK(lent.isolation() == level);
     {
-      remote_mr remote = p.rt.run(p.client.receive_remote_mr(5s));
+      remote_mr remote = p.rt.run(with_timeout(p.client.receive_remote_mr(), 5s));
       CHECK(remote.size_bytes() == 100);
       local_mr mine = p.client.memory().allocate_zeroed(1);
       p.rt.run(p.client.read(mine.slice(), remote.last(1)));
@@ -115,7 +116,8 @@ TEST_CASE("a loan that is dropped is revoked in the background, accepted or not"
   p.settle();
   CHECK(p.server.lending().revoked == 2);
   CHECK(held_by(p.rt, p.server, p.client) == before);
-  CHECK(outcome_of(p.rt, p.client.receive_remote_mr(1ms)) == make_error_code(errc::timed_out));
+  CHECK(outcome_of(p.rt, with_timeout(p.client.receive_remote_mr(), 1ms)) ==
+        make_error_code(errc::timed_out));
   CHECK(p.client.is_open());
 }
 
@@ -134,8 +136,10 @@ TEST_CASE("an answer that comes too late gives the memory back", "[agent][device
 
 TEST_CASE("a wait for memory that is stopped loses none", "[agent][device][R3]") {
   pair p{lends(strengths().back())};
-  CHECK(outcome_of(p.rt, p.server.receive_local_mr(0ms)) == make_error_code(errc::timed_out));
-  CHECK(outcome_of(p.rt, p.client.receive_remote_mr(0ms)) == make_error_code(errc::timed_out));
+  CHECK(outcome_of(p.rt, with_timeout(p.server.receive_local_mr(), 0ms)) ==
+        make_error_code(errc::timed_out));
+  CHECK(outcome_of(p.rt, with_timeout(p.client.receive_remote_mr(), 0ms)) ==
+        make_error_code(errc::timed_out));
   p.rt.run(p.client.send_remote_mr(p.borrow(100)));
   CHECK(held_by(p.server).leases == 1);  // The memory still counts for the peer.
   CHECK(p.rt.run(p.server.receive_local_mr()).size_bytes() == 100);
@@ -154,12 +158,12 @@ TEST_CASE(
   };
   p.rt.run(p.client.send_remote_mr(p.borrow(100)));
   p.rt.run(lose(happened, p.server.receive_local_mr()));
-  CHECK(p.rt.run(p.server.receive_local_mr(10s)).size_bytes() == 100);
+  CHECK(p.rt.run(with_timeout(p.server.receive_local_mr(), 10s)).size_bytes() == 100);
 
   const loan lent = p.rt.run(p.server.send_local_mr(p.rt.memory().allocate_zeroed(200)));
   p.wait_for([&] { return p.client.leases().size() == 1; });
   p.rt.run(lose(happened, p.client.receive_remote_mr()));
-  CHECK(p.rt.run(p.client.receive_remote_mr(10s)).size_bytes() == 200);
+  CHECK(p.rt.run(with_timeout(p.client.receive_remote_mr(), 10s)).size_bytes() == 200);
 }
 
 TEST_CASE("memory that was handed over is still there when its connection is not",

@@ -334,9 +334,9 @@ TEST_CASE("a connect that is stopped or times out at any moment is unwound",
 TEST_CASE("a time-out that no clock can count is for ever", "[connection][device]") {
   constexpr auto for_ever = std::chrono::milliseconds::max();
   connected_pair p;
-  auto [local, remote, closed] =
-      p.rt.run(when_all(as_result(p.client.receive_local_mr(for_ever)),
-                        as_result(p.client.receive_remote_mr(for_ever)), p.server.close()));
+  auto [local, remote, closed] = p.rt.run(
+      when_all(as_result(with_timeout(p.client.receive_local_mr(), for_ever)),
+               as_result(with_timeout(p.client.receive_remote_mr(), for_ever)), p.server.close()));
   REQUIRE(local.has_failure());
   CHECK(local.failure().code == make_error_code(errc::disconnected));
   REQUIRE(remote.has_failure());
@@ -354,7 +354,8 @@ TEST_CASE("a coroutine that names no scheduler connects, waits with time-outs, a
     };
     const auto message = co_await as_result(with_timeout(conn.next_message(), 1ms));
     CHECK(late(message));
-    const auto lent = co_await as_result(conn.receive_local_mr(1ms));
+    const auto lent =
+        co_await as_result(with_timeout(conn.receive_local_mr(), 1ms, &at.executor()));
     CHECK(late(lent));
     const auto first = co_await when_any(conn.next_message(), sleep_for(1ms));
     CHECK(first.index() == 1);

@@ -75,6 +75,9 @@ KEYWORDS = r"(?:struct|class|union|enum(?: class| struct)?) (?:[A-Z_]+ |\[\[\w+\
 DEFINED = re.compile(r"(?:namespace [\w:]+ \{ )*(?:template <.*> )?" + KEYWORDS + r"(\w+)(?:[^;]*$|[^;{]*\{)")
 NESTED = re.compile(r"\s*(?:template <.*> )?" + KEYWORDS + r"(?:[\w<>]+::)*(\w+)(?:[^;]*$|[^;{]*\{)")
 DECLARED = re.compile(r"(?<![\w<,(])" + KEYWORDS + r"(?:\w*::)*(\w+)(?:<[^;]*>)?(?: : [\w:]+)?;")
+# Work requests are posted in these rooms, and where a probe has a queue pair of its own.
+POST = re.compile(r"\b(ibv_post_\w+|post_send)\s*\(")
+POSTS = ("lib/queue/", "lib/verbs/", "lib/agent/window_probe.cpp")
 SLEEP = re.compile(r"(std::this_thread::sleep_(for|until)|(?<![\w.>:])(::)?(u|nano)?sleep)\s*\(")
 
 
@@ -454,6 +457,14 @@ def plain_comments(tree):
             yield name, number, what
 
 
+def one_engine(tree):
+    """The room queue posts work requests, and nobody else."""
+    for name, lines in tree.cpp("lib"):
+        for number, line in enumerate(lines, 1):
+            if not name.startswith(POSTS) and (match := POST.search(line.partition("//")[0])):
+                yield name, number, f"{match[1]} is the room queue's: post by its queues"
+
+
 def plain_names(tree):
     """Names are made of the field's words."""
     for name, lines in tree.cpp():
@@ -468,7 +479,7 @@ def links(tree):
 
 RULES = (layers, declarations, softverbs_layers, sizes, functions, guards, own_header_first, words,
          assertions, sleeps, miscompiled_awaits, dead_files, mirrored_tests, changelog, installed, private_headers,
-         doc_tags, plain_comments, plain_names, links)
+         doc_tags, plain_comments, plain_names, one_engine, links)
 
 
 def findings(root, rules=RULES):

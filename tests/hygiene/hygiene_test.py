@@ -40,6 +40,7 @@ BAD_TREES = [
           ("class ring {\n", "  friend struct cordma::detail::ring;\n", 1),
           ("class ring {\n", "  friend class ring<int>;\n", 1),
           ("namespace cordma { struct ring {}; }\n", "struct ring;\n", 1)]),
+    ("one_engine", {"lib/rpc/a.cpp": "int f() { return qp.post_send(&wr, &bad); }\n"}, "post_send is the room queue's"),
     *(("plain_names", {name: text}, f"a.{name[-3:]}:2: '{word}' in the name {called}: {terms}")
       for name, text, word, called, terms in [
           ("lib/io/a.cpp", "// A way.\nbool looked_once = true;\n", "looked", "looked_once", "polled"),

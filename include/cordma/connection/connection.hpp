@@ -104,11 +104,9 @@ class CORDMA_EXPORT connection : public requester<connection> {
   /// Receives memory that this side granted and the peer handed over. A stopped or late wait loses
   /// nothing.
   task<local_mr> receive_local_mr();
-  task<local_mr> receive_local_mr(time_span timeout);
   /// Receives the next loan that the peer offers; its lease runs from now on. A stopped or late
   /// wait loses nothing.
   task<remote_mr> receive_remote_mr();
-  task<remote_mr> receive_remote_mr(time_span timeout);
   [[nodiscard]] bool has_agent() const noexcept;
   /// Returns the agent, for libraries built on connections. Null: one of the two sides has none.
   [[nodiscard]] cordma::agent* agent() noexcept;
