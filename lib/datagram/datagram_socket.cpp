@@ -5,18 +5,27 @@
 
 #include <cordma/detail/base/assert.hpp>
 
+#include <utility>
+
 namespace cordma {
 
 datagram_socket::datagram_socket(const connection_resources& resources,
                                  const datagram_options& options)
-    : state_{std::make_unique<detail::datagram_state>(resources, options)} {}
+    : state_{*new detail::datagram_state{resources, options}} {}
 datagram_socket::datagram_socket(datagram_socket&& other) noexcept = default;
-datagram_socket& datagram_socket::operator=(datagram_socket&& other) noexcept = default;
-datagram_socket::~datagram_socket() = default;
+datagram_socket& datagram_socket::operator=(datagram_socket&& other) noexcept {
+  if (this == &other) return *this;
+  if (state_) state_->close();
+  state_ = std::move(other.state_);
+  return *this;
+}
+datagram_socket::~datagram_socket() {
+  if (state_) state_->close();
+}
 
 detail::datagram_state& datagram_socket::state() const noexcept {
-  CORDMA_ASSERT(state_ != nullptr, "used a datagram socket that was moved from");
-  return *state_;
+  CORDMA_ASSERT(bool{state_}, "used a datagram socket that was moved from");
+  return *state_.get();
 }
 
 receive_queue& datagram_socket::receives() const noexcept { return state().qp().receives(); }
@@ -27,7 +36,9 @@ const datagram_counters& datagram_socket::counters() const noexcept { return sta
 
 void datagram_socket::post_recv(std::span<const local_mr_slice> buffer) { receives().post(buffer); }
 
-task<> datagram_socket::find_route(datagram_address to) { return state().find_route(to); }
+task<> datagram_socket::find_route(datagram_address to) {
+  return detail::datagram_state::find_route(state_, to);
+}
 
 std::optional<failure> datagram_socket::why_lost() const noexcept {
   if (!state().qp().has_failed()) return std::nullopt;

@@ -1,6 +1,7 @@
 #include "datagram_state.hpp"
 
 #include "base/check_option.hpp"
+#include "base/failures.hpp"
 #include "connection/bootstrap_services.hpp"
 #include "connection/handshake.hpp"
 #include "queue/receive_queue.hpp"
@@ -30,6 +31,11 @@ verbs::port_info port_of(const verbs::context& ctx, const datagram_options& opti
 /// The upper half of the Q_Keys is privileged.
 std::uint32_t random_qkey() { return std::random_device{}() & ~privileged_qkey; }
 
+/// \errors errc::closed.
+void check_open(const datagram_state& socket) {
+  if (socket.is_closed()) throw_failure(errc::closed, "send_to", "the socket was dropped");
+}
+
 void check(const datagram_options& o) {
   const auto in_range = [](const char* name, long long value, long long low, long long high) {
     check_option("datagram_options", name, value, low, high);
@@ -46,21 +52,18 @@ datagram_state::datagram_state(const connection_resources& resources,
       port_{port_of(resources.ctx, options)},
       gid_{verbs::choose_gid(resources.ctx.gid_table(port_.number), {.index = options.gid_index})},
       payload_max_{verbs::bytes_of(port_.mtu_active)},
-      routes_{(check(options), options.routes_max)},
-      qp_{resources.drivers.driver_for(cqes_max(options), nullptr),
-          resources.pd,
-          options.capacity,
-          payload_max_,
-          nullptr,
-          {.has_atomics = false, .type = verbs::queue_pair_type::ud}} {
+      routes_{(check(options), options.routes_max)} {
+  qp_.emplace(resources.drivers.driver_for(cqes_max(options), nullptr), resources.pd,
+              options.capacity, payload_max_, nullptr,
+              queue_pair_role{.has_atomics = false, .type = verbs::queue_pair_type::ud});
   address_.path = port_.is_ethernet() ? verbs::address_vector::by_gid(gid_.gid, 0)
                                       : verbs::address_vector::by_lid(port_.lid);
-  address_.qpn = qp_.verbs().num();
+  address_.qpn = qp_->verbs().num();
   address_.qkey = options.qkey.value_or(random_qkey());
-  qp_.verbs().to_ud_rts({.port = port_.number,
-                         .pkey_index = options.pkey_index,
-                         .qkey = address_.qkey,
-                         .sq_psn = handshake::random_psn()});
+  qp_->verbs().to_ud_rts({.port = port_.number,
+                          .pkey_index = options.pkey_index,
+                          .qkey = address_.qkey,
+                          .sq_psn = handshake::random_psn()});
 }
 
 verbs::address_vector datagram_state::own_path(const datagram_address& to) const noexcept {
@@ -79,14 +82,22 @@ bool datagram_state::route_to(const datagram_address& to, datagram_destination& 
   return true;
 }
 
-task<> datagram_state::find_route(datagram_address to) {
-  const verbs::address_vector path = own_path(to);
-  if (port_.is_ethernet()) co_await resources_.bootstraps.gids.resolve(port_.number, path);
+task<> datagram_state::find_route(counted_ref<datagram_state> self, datagram_address to) {
+  datagram_state& s = *self.get();
+  const verbs::address_vector path = s.own_path(to);
+  if (s.port_.is_ethernet()) co_await s.resources_.bootstraps.gids.resolve(s.port_.number, path);
+  check_open(s);
   const path_key key{path};
-  if (routes_.find(key) != nullptr) co_return;  // Another datagram found it meanwhile.
-  routes_.insert(key, verbs::address_handle{resources_.pd, port_.number, path});
-  ++counters_.routes_made;
-  counters_.routes_given_up += routes_.trim(qp_.sends().posted_total(), qp_.sends().in_flight());
+  if (s.routes_.find(key) != nullptr) co_return;  // Another datagram found it meanwhile.
+  s.routes_.insert(key, verbs::address_handle{s.resources_.pd, s.port_.number, path});
+  ++s.counters_.routes_made;
+  const send_queue& sends = s.qp_->sends();
+  s.counters_.routes_given_up += s.routes_.trim(sends.posted_total(), sends.in_flight());
+}
+
+void datagram_state::close() noexcept {
+  qp_.reset();  // Before the handles, which its requests name.
+  routes_.clear();
 }
 
 bool route_to(datagram_state& from, const datagram_address& address, datagram_destination& to,
@@ -96,8 +107,21 @@ bool route_to(datagram_state& from, const datagram_address& address, datagram_de
 
 send_queue& sends_of(datagram_state& from) noexcept { return from.qp().sends(); }
 
-task<> find_route(datagram_state& from, datagram_address address) {
-  return from.find_route(address);
+send_queue& sends_of(const counted_ref<datagram_state>& from) {
+  check_open(*from.get());
+  return from->qp().sends();
+}
+
+counted_ref<datagram_state> keep(datagram_state& from) noexcept {
+  return counted_ref<datagram_state>{from};
+}
+
+task<> find_route(counted_ref<datagram_state> from, datagram_address address,
+                  datagram_destination& to, counted_ref<route>& path) {
+  do {
+    co_await datagram_state::find_route(from, address);
+    check_open(*from.get());
+  } while (!from->route_to(address, to, path));
 }
 
 datagram_header next_header(receive_queue& queue) noexcept { return queue.next_header(); }

@@ -25,8 +25,10 @@ std::size_t path_key::hash::operator()(const path_key& key) const noexcept {
   return mixed;
 }
 
-route_cache::~route_cache() {
+void route_cache::clear() noexcept {
   for (const counted_ref<route>& one : routes_) one->handle_.reset();
+  index_.clear();
+  routes_.clear();
 }
 
 route* route_cache::find(const path_key& path) noexcept {

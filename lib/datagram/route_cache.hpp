@@ -51,8 +51,9 @@ class route_cache {
  public:
   explicit route_cache(std::size_t routes_max) noexcept : routes_max_{routes_max} {}
   route_cache(const route_cache&) = delete;
+  ~route_cache() { clear(); }
   /// Destroys the handles; their queue pair is gone.
-  ~route_cache();
+  void clear() noexcept;
 
   /// Returns the route on this path, and makes it the one used last; null: there is none.
   [[nodiscard]] route* find(const path_key& path) noexcept;

@@ -11,6 +11,8 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -166,6 +168,36 @@ TEST_CASE("a socket that is dropped ends what waits, and leaves nothing", "[data
   auto [ended, dropped] = rt.run(when_all(wait(), drop()));
   CHECK(ended.code == errc::closed);
   CHECK(test::settled_holdings(rt.executor(), before) == before);
+}
+
+TEST_CASE("a socket that is dropped while a route is looked for ends its datagram",
+          "[datagram][device]") {
+  runtime rt{test::on_test_device()};
+  if (!rt.context().active_port().is_ethernet()) return;  // A LID needs no search.
+  auto socket = std::make_unique<datagram_socket>(rt.open_datagram());
+  const local_mr memory = rt.memory().allocate_zeroed(8);
+  const auto send = [&]() -> task<failure> {
+    auto sent = co_await as_result(socket->send_to(socket->address(), memory));
+    co_return sent.has_failure() ? sent.failure() : failure{};
+  };
+  const auto drop = [&]() -> task<> {
+    socket.reset();
+    co_return;
+  };
+  auto [ended, dropped] = rt.run(when_all(send(), drop()));
+  CHECK(ended.code == errc::closed);
+}
+
+TEST_CASE("a task that looks for a route outlives its socket", "[datagram][device]") {
+  runtime rt{test::on_test_device()};
+  std::optional<datagram_socket> socket{rt.open_datagram()};
+  task<> search = socket->find_route(socket->address());
+  const auto drop = [&]() -> task<> {
+    socket.reset();
+    co_return;
+  };
+  auto [ended, dropped] = rt.run(when_all(as_result(std::move(search)), drop()));
+  if (ended.has_failure()) CHECK(ended.failure().code == errc::closed);
 }
 
 TEST_CASE("routes are kept, and given up for others beyond their limit", "[datagram][device]") {

@@ -3,6 +3,7 @@
 #include <cordma/base/error.hpp>
 #include <cordma/coro/task.hpp>
 #include <cordma/datagram/datagram_address.hpp>
+#include <cordma/detail/base/counted.hpp>
 #include <cordma/detail/base/export.hpp>
 #include <cordma/detail/datagram/receive_datagram_op.hpp>
 #include <cordma/detail/datagram/send_to_op.hpp>
@@ -12,7 +13,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 
@@ -43,8 +43,7 @@ struct datagram_counters {
 /// knows its own. A datagram has at most `payload_max` bytes; it arrives once or not at all, in any
 /// order. Where no receive is posted, it is lost (IBTA 9.8.3).
 ///
-/// Move-only. Dropping the socket ends what waits with `errc::closed`. Operations refer to the
-/// socket's state: they end before it is destroyed. \thread the executor's.
+/// Move-only. Dropping the socket ends what waits with `errc::closed`. \thread the executor's.
 class CORDMA_EXPORT datagram_socket {
  public:
   /// Opens a socket: `runtime::open_datagram`.
@@ -102,7 +101,7 @@ class CORDMA_EXPORT datagram_socket {
     return {state(), to, message};
   }
 
-  std::unique_ptr<detail::datagram_state> state_;
+  detail::counted_ref<detail::datagram_state> state_;
 };
 
 }  // namespace cordma

@@ -43,6 +43,10 @@ struct datagram_request {
 CORDMA_EXPORT bool route_to(datagram_state& from, const datagram_address& address,
                             datagram_destination& to, counted_ref<route>& path) noexcept;
 CORDMA_EXPORT send_queue& sends_of(datagram_state& from) noexcept;
+/// \errors errc::closed: the socket was dropped.
+CORDMA_EXPORT send_queue& sends_of(const counted_ref<datagram_state>& from);
+/// Keeps the state of a socket, which may be dropped meanwhile.
+CORDMA_EXPORT counted_ref<datagram_state> keep(datagram_state& from) noexcept;
 
 }  // namespace detail
 }  // namespace cordma

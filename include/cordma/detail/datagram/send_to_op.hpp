@@ -10,13 +10,15 @@
 
 namespace cordma::detail {
 
-/// Makes the route to `address` known. \errors as `verbs::address_handle`.
-CORDMA_EXPORT task<> find_route(datagram_state& from, datagram_address address);
+/// Finds the route to `address`, and sets destination and route of a request.
+/// \errors as `verbs::address_handle`; errc::closed: the socket was dropped meanwhile.
+CORDMA_EXPORT task<> find_route(counted_ref<datagram_state> from, datagram_address address,
+                                datagram_destination& to, counted_ref<route>& path);
 
 template <std::size_t N>
-task<std::size_t> find_route_and_send(datagram_state& from, datagram_address address,
+task<std::size_t> find_route_and_send(counted_ref<datagram_state> from, datagram_address address,
                                       datagram_request<N> request) {
-  while (!route_to(from, address, request.to, request.path)) co_await find_route(from, address);
+  co_await find_route(from, address, request.to, request.path);
   co_return co_await request_op<datagram_request<N>>{sends_of(from), request};
 }
 
@@ -33,7 +35,7 @@ class [[nodiscard]] send_to_op final : public operation_base<send_to_op<N>> {
   bool start(waiter& w, const environment& env) {
     if (route_to(from_, address_, request_.to, request_.path)) [[likely]]
       return posted_.emplace(sends_of(from_), request_).start(w, env);
-    return searching_.emplace(find_route_and_send(from_, address_, request_)).start(w, env);
+    return searching_.emplace(find_route_and_send(keep(from_), address_, request_)).start(w, env);
   }
   [[nodiscard]] scheduler* own_scheduler() const noexcept {
     return posted_ ? posted_->own_scheduler() : nullptr;
