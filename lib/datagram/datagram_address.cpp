@@ -2,6 +2,7 @@
 
 #include "base/failures.hpp"
 #include "base/little_endian.hpp"
+#include "datagram_address.hpp"
 
 #include <cordma/verbs/gid.hpp>
 
@@ -30,7 +31,8 @@ constexpr std::byte is_global{1};
   throw error{errno_failure(EINVAL, call, {}, why)};
 }
 
-/// Checks that an address can be one of a queue pair. \errors EINVAL.
+}  // namespace
+
 void check(const datagram_address& a, const char* call) {
   if (a.qpn > qpn_max) refuse(call, detail_text("qpn %u is above %u", a.qpn, qpn_max));
   if (a.path.service_level > service_level_max)
@@ -38,6 +40,8 @@ void check(const datagram_address& a, const char* call) {
                              unsigned{service_level_max}));
   if (!a.path.is_global && a.path.lid == 0) refuse(call, "neither a gid nor a lid");
 }
+
+namespace {
 
 constexpr const char* call_of_parse = "datagram_address::parse";
 

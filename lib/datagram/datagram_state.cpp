@@ -1,5 +1,7 @@
 #include "datagram_state.hpp"
 
+#include "datagram_address.hpp"
+
 #include "base/check_option.hpp"
 #include "base/failures.hpp"
 #include "connection/bootstrap_services.hpp"
@@ -14,6 +16,7 @@ namespace cordma::detail {
 namespace {
 
 constexpr std::uint32_t privileged_qkey = 0x8000'0000;  // IBTA 10.2.5.
+constexpr std::uint32_t qpn_max = 0xffffff;
 
 unsigned cqes_max(const datagram_options& options) noexcept {
   return options.capacity.send_wr_max + options.capacity.recv_wr_max;
@@ -41,6 +44,7 @@ void check(const datagram_options& o) {
     check_option("datagram_options", name, value, low, high);
   };
   in_range("recv_sge_max", o.capacity.recv_sge_max, 1, receive_slices_max);
+  in_range("qkey", o.qkey.value_or(0), 0, privileged_qkey - 1);
   in_range("routes_max", static_cast<long long>(o.routes_max), 1, 1 << 20);
 }
 
@@ -59,7 +63,7 @@ datagram_state::datagram_state(const connection_resources& resources,
   address_.path = port_.is_ethernet() ? verbs::address_vector::by_gid(gid_.gid, 0)
                                       : verbs::address_vector::by_lid(port_.lid);
   address_.qpn = qp_->verbs().num();
-  address_.qkey = options.qkey.value_or(random_qkey());
+  address_.qkey = options.qkey ? *options.qkey : random_qkey();
   qp_->verbs().to_ud_rts({.port = port_.number,
                           .pkey_index = options.pkey_index,
                           .qkey = address_.qkey,
@@ -75,7 +79,7 @@ verbs::address_vector datagram_state::own_path(const datagram_address& to) const
 bool datagram_state::route_to(const datagram_address& to, datagram_destination& destination,
                               counted_ref<route>& path) noexcept {
   route* const known = routes_.find(path_key{own_path(to)});
-  if (known == nullptr) return false;
+  if (known == nullptr || to.qpn > qpn_max) return false;
   ++counters_.routes_found;
   path = counted_ref<route>{*known};
   destination = {.path = known->path(), .qpn = to.qpn, .qkey = to.qkey};
@@ -84,6 +88,7 @@ bool datagram_state::route_to(const datagram_address& to, datagram_destination& 
 
 task<> datagram_state::find_route(counted_ref<datagram_state> self, datagram_address to) {
   datagram_state& s = *self.get();
+  cordma::check(to, "send_to");
   const verbs::address_vector path = s.own_path(to);
   if (s.port_.is_ethernet()) co_await s.resources_.bootstraps.gids.resolve(s.port_.number, path);
   check_open(s);
@@ -111,6 +116,8 @@ send_queue& sends_of(const counted_ref<datagram_state>& from) {
   check_open(*from.get());
   return from->qp().sends();
 }
+
+scheduler& scheduler_of(datagram_state& from) noexcept { return from.qp().sends().scheduler(); }
 
 counted_ref<datagram_state> keep(datagram_state& from) noexcept {
   return counted_ref<datagram_state>{from};

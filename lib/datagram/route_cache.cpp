@@ -3,6 +3,7 @@
 #include <cordma/detail/base/assert.hpp>
 
 #include <cstring>
+#include <iterator>
 
 namespace cordma::detail {
 
@@ -45,7 +46,8 @@ route* route_cache::find(const path_key& path) noexcept {
 
 void route_cache::insert(const path_key& path, verbs::address_handle handle) {
   list made;
-  made.emplace_back(*new route{path, std::move(handle)});
+  counted_ref<route> one{*new route{path, std::move(handle)}};
+  made.push_back(std::move(one));
   const auto [at, is_new] = index_.insert_or_assign(path, made.begin());
   CORDMA_ASSERT(is_new, "a route is added once");
   routes_.splice(routes_.begin(), made);
@@ -53,11 +55,14 @@ void route_cache::insert(const path_key& path, verbs::address_handle handle) {
 
 std::size_t route_cache::trim(std::uint32_t posted, std::uint32_t in_flight) noexcept {
   std::size_t gone = 0;
-  for (auto at = routes_.end(); at != routes_.begin() && routes_.size() > routes_max_;) {
+  // The route used last stays: its request has not been posted yet.
+  for (auto at = routes_.end(); routes_.size() > routes_max_ && at != std::next(routes_.begin());) {
     const auto one = --at;
     route& oldest = *one->get();
     if (oldest.references() > 1) continue;
-    if (!oldest.idle_at_) oldest.idle_at_ = posted;
+    // A doorbell that fails takes requests back.
+    const bool is_ahead = oldest.idle_at_ && std::int32_t(posted - *oldest.idle_at_) < 0;
+    if (!oldest.idle_at_ || is_ahead) oldest.idle_at_ = posted;
     const std::uint32_t since = posted - *oldest.idle_at_;
     if (since < in_flight) continue;
     index_.erase(oldest.key_);

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t at_ip4 = grh_bytes - sizeof(iphdr);
 constexpr std::uint32_t ip4_words = 5, ip4_version = 4, ip6_version = 6;
+constexpr std::uint8_t dscp_bits = 0xfc;  // Two more bits tell of congestion.
 constexpr std::size_t at_source = 8, at_destination = 24;
 
 bool has_right_sum(const iphdr& ip) noexcept {
@@ -24,13 +25,14 @@ bool has_right_sum(const iphdr& ip) noexcept {
   return ((sum & 0xffff) + (sum >> 16)) == 0xffff;
 }
 
-/// Returns the IPv4 header, if there is one. A GRH whose bytes look like one begins with a 6.
+/// Returns the IPv4 header, if there is one. A GRH begins with a 6. Bytes before an IPv4 header may
+/// do so by chance: then its checksum decides, as in the kernel's ib_get_rdma_header_version.
 std::optional<iphdr> ip4_in(const std::array<std::byte, grh_bytes>& grh) noexcept {
   iphdr ip;
   std::memcpy(&ip, &grh[at_ip4], sizeof ip);
-  const bool is_grh = std::to_integer<std::uint32_t>(grh[0]) >> 4 == ip6_version;
-  if (ip.version != ip4_version || ip.ihl != ip4_words || !has_right_sum(ip)) return std::nullopt;
-  return is_grh ? std::nullopt : std::optional{ip};
+  const bool may_be_grh = std::to_integer<std::uint32_t>(grh[0]) >> 4 == ip6_version;
+  if (ip.version != ip4_version || ip.ihl != ip4_words) return std::nullopt;
+  return may_be_grh && !has_right_sum(ip) ? std::nullopt : std::optional{ip};
 }
 
 ibv_gid gid_of(std::uint32_t ip4) noexcept {
@@ -61,13 +63,13 @@ datagram_address sender_of(const datagram_header& header,
   if (!header.has_grh) return sender;
   if (const auto ip4 = ip4_in(header.grh)) {
     sender.path.gid = gid_of(ip4->saddr);
-    sender.path.traffic_class = ip4->tos;
+    sender.path.traffic_class = ip4->tos & dscp_bits;
     return sender;
   }
   sender.path.gid = gid_at(&header.grh[at_source]);
   const auto high = std::to_integer<unsigned>(header.grh[0] & std::byte{0xf});
   sender.path.traffic_class =
-      std::uint8_t(high << 4 | std::to_integer<unsigned>(header.grh[1]) >> 4);
+      std::uint8_t(high << 4 | std::to_integer<unsigned>(header.grh[1]) >> 4) & dscp_bits;
   return sender;
 }
 

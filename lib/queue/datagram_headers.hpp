@@ -25,7 +25,10 @@ class datagram_headers {
   /// Returns the length that each buffer must have: a longer datagram than its buffer would end the
   /// queue pair (IBTA 10.7.3.2), so a stranger could.
   [[nodiscard]] std::size_t payload_max() const noexcept { return payload_max_; }
-  [[nodiscard]] ibv_sge room_in(std::size_t slot) const noexcept {
+  /// Returns the room in front of the next datagram of a slot. A device may leave the bytes before
+  /// an IPv4 header alone: nothing of an earlier GRH stays there.
+  [[nodiscard]] ibv_sge room_in(std::size_t slot) noexcept {
+    headers_[slot].grh[0] = {};
     return {.addr = reinterpret_cast<std::uint64_t>(headers_[slot].grh.data()),
             .length = std::uint32_t{grh_bytes},
             .lkey = mr_.lkey()};

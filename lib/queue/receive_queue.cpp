@@ -155,7 +155,7 @@ bool receive_queue::succeeded(const ibv_wc& wc) noexcept {
   message& slot = at(completed_);
   slot.size_bytes = wc.byte_len;
   if (headers_) [[unlikely]] {
-    slot.size_bytes -= detail::grh_bytes;
+    slot.size_bytes -= std::min<std::size_t>(slot.size_bytes, detail::grh_bytes);
     headers_->arrived(completed_ & mask_, wc);
   }
   ++completed_;

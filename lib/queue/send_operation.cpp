@@ -38,7 +38,9 @@ failure request_outcome::to_failure(std::uint32_t qp_num) const noexcept {
   failure f{.code = code, .call = call, .object = {"qp", qp_num}, .vendor = vendor, .index = index};
   if (value != 0 || limit != 0) {
     char text[96];
-    std::snprintf(text, sizeof text, "%" PRIu64 ", where %" PRIu64 " is the most", value, limit);
+    const bool is_least = limit > value;
+    std::snprintf(text, sizeof text, "%" PRIu64 ", where %" PRIu64 " is the %s", value, limit,
+                  is_least ? "least" : "most");
     f.detail = text;
   } else {
     f.detail = way_out_of(code);

@@ -177,7 +177,7 @@ bool send_queue::failed(std::uint32_t sequence, const request_outcome& why) noex
 }
 
 void send_queue::flush_all(request_kind counted_as) noexcept {
-  if (will_end_all() || in_flight() == cold_->depth_max) return;
+  if (is_datagram_ || will_end_all() || in_flight() == cold_->depth_max) return;
   const wr_summary last{.kind = counted_as, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
   ibv_send_wr wr;
   ibv_sge none;

@@ -110,7 +110,8 @@ TEST_CASE("a buffer that is shorter than an MTU is refused, as a stranger could 
   two_sockets s;
   local_mr small = s.rt.memory().allocate_zeroed(s.b.payload_max());
   const local_mr_slice too_short = small.slice(1, s.b.payload_max() - 1);
-  CHECK_THROWS_WITH(s.b.post_recv(too_short), Contains(std::to_string(s.b.payload_max())));
+  CHECK_THROWS_WITH(s.b.post_recv(too_short),
+                    Contains("where " + std::to_string(s.b.payload_max()) + " is the least"));
   CHECK(s.failure_of(s.b.recv(too_short)).code == errc::wrong_length);
   s.b.post_recv(small.slice());
   s.rt.run(s.a.send_to(s.b.address(), s.text("fits")));
@@ -235,9 +236,35 @@ TEST_CASE("sending on a known route, and receiving, allocates nothing", "[datagr
   CHECK(support::allocation_count() - before <= 1);  // The frame of `exchange`.
 }
 
-TEST_CASE("one-sided requests and options out of range are refused", "[datagram][device]") {
+TEST_CASE("a kept operation does not keep others from their routes", "[datagram][device]") {
+  two_sockets s{{.qkey = qkey, .routes_max = 1}};
+  const local_mr memory = s.text("x");
+  datagram_address other = s.b.address();
+  other.path.traffic_class = 8;
+  const auto both = [&]() -> task<> {
+    auto kept = s.a.send_to(s.b.address(), memory);
+    co_await kept;
+    co_await s.a.send_to(other, memory);
+  };
+  CHECK_NOTHROW(s.rt.run(with_timeout(both(), 10s)));
+}
+
+TEST_CASE("an address that no queue pair can have is refused by name", "[datagram][device]") {
+  two_sockets s;
+  const local_mr memory = s.text("x");
+  s.rt.run(s.a.send_to(s.b.address(), memory));
+  datagram_address wrong = s.b.address();
+  wrong.qpn = 1 << 24;
+  CHECK_THAT(s.failure_of(s.a.send_to(wrong, memory)).to_string(), Contains("qpn 16777216"));
+  CHECK_THAT(s.failure_of(s.a.send_to({}, memory)).to_string(),
+             Contains("neither a gid nor a lid"));
+  CHECK_FALSE(s.a.why_lost().has_value());
+}
+
+TEST_CASE("options of a socket that are out of range are refused by name", "[datagram][device]") {
   runtime rt{test::on_test_device()};
   CHECK_THROWS_WITH(rt.open_datagram({.routes_max = 0}), Contains("routes_max 0"));
+  CHECK_THROWS_WITH(rt.open_datagram({.qkey = 0x8000'0000}), Contains("qkey 2147483648"));
   CHECK_THROWS_WITH(rt.open_datagram({.capacity = {.recv_sge_max = 5}}),
                     Contains("recv_sge_max 5"));
   CHECK_THROWS_WITH(rt.open_datagram({.gid_index = 200}), Contains("200"));

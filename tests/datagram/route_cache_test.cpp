@@ -106,3 +106,24 @@ TEST_CASE("a route that is used again does not go for what was before", "[datagr
   CHECK(c.has(0));
   CHECK(c.has(12));
 }
+
+TEST_CASE("the route that was made last stays, however many others are held",
+          "[datagram][device]") {
+  small_cache c;
+  c.insert(0);
+  c.insert(4);
+  const detail::counted_ref<route> one{*c.cache.find(c.key(0))};
+  const detail::counted_ref<route> other{*c.cache.find(c.key(4))};
+  c.insert(8);
+  CHECK(c.cache.trim(3, 0) == 0);
+  CHECK(c.has(8));
+}
+
+TEST_CASE("requests that a failed doorbell took back do not free a handle early",
+          "[datagram][device]") {
+  small_cache c;
+  for (const int n : {0, 4, 8}) c.insert(std::uint8_t(n));
+  CHECK(c.cache.trim(105, 8) == 0);
+  CHECK(c.cache.trim(100, 3) == 0);  // Five were taken back: three are in flight.
+  CHECK(c.cache.trim(103, 3) == 1);
+}

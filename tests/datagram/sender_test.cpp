@@ -76,15 +76,29 @@ TEST_CASE("the sender of a datagram without a GRH is its source LID", "[datagram
   CHECK_FALSE(is_multicast(header));
 }
 
-TEST_CASE("a GRH whose last bytes look like an IPv4 header is a GRH", "[datagram]") {
+TEST_CASE("bytes before an IPv4 header may look like a GRH: then its checksum decides",
+          "[datagram]") {
   datagram_header header = header_of("fe80::1", "fe80::2");
-  const iphdr ip = ip4("10.0.0.1", "239.1.2.3");
+  iphdr ip = ip4("10.0.0.1", "239.1.2.3");
+  std::memcpy(&header.grh[20], &ip, sizeof ip);
+  CHECK(sender_of(header, on_ethernet).path.gid.raw[10] == 0xff);
+  ip.check ^= 1;
   std::memcpy(&header.grh[20], &ip, sizeof ip);
   CHECK(sender_of(header, on_ethernet).path.gid.raw[0] == 0xfe);
 }
 
-TEST_CASE("an IPv4 header with a wrong checksum is none", "[datagram]") {
+TEST_CASE("an IPv4 header that came by a loopback has no checksum", "[datagram]") {
   iphdr ip = ip4("10.0.0.1", "10.0.0.2");
-  ip.check ^= 1;
-  CHECK(sender_of(header_of(ip), on_ethernet).path.gid.raw[10] == 0);
+  ip.check = 0;
+  CHECK(sender_of(header_of(ip), on_ethernet).to_string() ==
+        "qpn=17,qkey=0x11,gid=::ffff:10.0.0.1,tc=104");
+}
+
+TEST_CASE("marks of congestion are no part of the sender's address", "[datagram]") {
+  iphdr ip = ip4("10.0.0.1", "10.0.0.2");
+  ip.tos |= 3;
+  CHECK(sender_of(header_of(ip), on_ethernet).path.traffic_class == 104);
+  datagram_header header = header_of("fe80::1", "fe80::2");
+  header.grh[1] |= std::byte{0x30};
+  CHECK(sender_of(header, on_ethernet).path.traffic_class == 104);
 }

@@ -19,7 +19,7 @@ struct CORDMA_EXPORT datagram_address {
   static constexpr std::uint32_t multicast_qpn = 0xffffff;  ///< IBTA 10.5.1.
 
   /// The path there. `gid_index` means nothing: it is a row of the sender's own table, and the
-  /// sending socket has one.
+  /// sending socket has one. Text and bytes leave out hop limit, flow label and rate.
   verbs::address_vector path{};
   std::uint32_t qpn = 0;  ///< 24 bits.
   std::uint32_t qkey = 0;

@@ -34,7 +34,7 @@ struct datagram_options {
 
 /// Counters of a datagram socket since it was opened.
 struct datagram_counters {
-  std::uint64_t routes_found = 0;     ///< Datagrams whose route was known.
+  std::uint64_t routes_found = 0;     ///< Datagrams that found their route.
   std::uint64_t routes_made = 0;      ///< Address handles that were made.
   std::uint64_t routes_given_up = 0;  ///< Address handles that gave way to others.
 };

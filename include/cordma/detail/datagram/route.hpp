@@ -11,6 +11,7 @@
 
 namespace cordma {
 
+class scheduler;
 class send_queue;
 struct datagram_address;
 
@@ -45,6 +46,7 @@ CORDMA_EXPORT bool route_to(datagram_state& from, const datagram_address& addres
 CORDMA_EXPORT send_queue& sends_of(datagram_state& from) noexcept;
 /// \errors errc::closed: the socket was dropped.
 CORDMA_EXPORT send_queue& sends_of(const counted_ref<datagram_state>& from);
+CORDMA_EXPORT scheduler& scheduler_of(datagram_state& from) noexcept;
 /// Keeps the state of a socket, which may be dropped meanwhile.
 CORDMA_EXPORT counted_ref<datagram_state> keep(datagram_state& from) noexcept;
 

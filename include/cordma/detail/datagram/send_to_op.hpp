@@ -38,7 +38,8 @@ class [[nodiscard]] send_to_op final : public operation_base<send_to_op<N>> {
     return searching_.emplace(find_route_and_send(keep(from_), address_, request_)).start(w, env);
   }
   [[nodiscard]] scheduler* own_scheduler() const noexcept {
-    return posted_ ? posted_->own_scheduler() : nullptr;
+    if (posted_) return posted_->own_scheduler();
+    return searching_ ? nullptr : &scheduler_of(from_);
   }
   [[nodiscard]] bool failed() const noexcept {
     return posted_ ? posted_->failed() : searching_->failed();
