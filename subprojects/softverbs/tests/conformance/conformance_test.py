@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import time
@@ -72,9 +73,10 @@ class Pairs(unittest.TestCase):
         self.device = conformance.Device("none")
 
     def run_pair(self, arguments, expected=("^8 bytes$",), forbidden=(), seconds=60,
-                 is_refused=False):
+                 is_refused=False, own_fault=None):
         program = programs.Program(arguments + ["-p", "{port}"], expected, forbidden,
-                                   both_report=not is_refused, is_refused=is_refused)
+                                   both_report=not is_refused, is_refused=is_refused,
+                                   own_fault=own_fault)
         here = self.device.host
         conformance.run_pair(self.device, program, time.monotonic() + seconds, here, here)
 
@@ -100,6 +102,12 @@ class Pairs(unittest.TestCase):
 
     def test_a_server_that_fails_fails(self):
         self.assert_fails("server exits with 3", peer("print('8 bytes'); sys.exit(server * 3)"))
+
+    def test_a_program_may_fail_if_it_says_its_own_fault_alone(self):
+        fails = peer("print('8 bytes'); sys.exit(server * 3)")
+        self.assert_fails("server exits with 3", fails, own_fault="^9 bytes$")
+        self.run_pair(fails, own_fault="^8 bytes$")
+        self.assert_fails("lacks", fails, own_fault="^8 bytes$", expected=["^9 bytes"])
 
     def test_a_server_that_ends_early_fails(self):
         self.assert_fails("before it listened", [sys.executable, "-c", "pass"])
@@ -173,6 +181,38 @@ class Outcomes(unittest.TestCase):
                 contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit):
             conformance.parse_arguments()
         self.assertIn("--repeat 0: must be 1 or more", said.getvalue())
+
+
+class Acceptor(unittest.TestCase):
+    """A server that sets options of its listener after rlisten() loses those, and its client,
+    if the client comes before."""
+
+    def waits(self, call):
+        there, here = os.pipe()
+        program = f"import os, select, time; there = {there}; print(0, flush=True); {call}"
+        with subprocess.Popen([sys.executable, "-c", program], pass_fds=[there],
+                                          stdout=subprocess.PIPE) as process:
+            process.stdout.read(1)
+            while pathlib.Path(f"/proc/{process.pid}/stat").read_text().split()[2] != "S":
+                time.sleep(0)
+            waits = conformance.waits_for_a_connection(process.pid)
+            process.kill()
+        os.close(there)
+        os.close(here)
+        return waits
+
+    def test_a_server_is_ready_when_it_reads_a_pointer_or_polls(self):
+        self.assertTrue(self.waits("os.read(there, 8)"))
+        self.assertTrue(self.waits("p = select.poll(); p.register(there); p.poll()"))
+
+    def test_a_server_that_waits_for_its_own_thread_or_for_time_is_not_ready(self):
+        self.assertFalse(self.waits("os.read(there, 24)"))
+        self.assertFalse(self.waits("time.sleep(9)"))
+
+    def test_a_server_that_has_ended_is_not_ready(self):
+        with subprocess.Popen(["true"]) as process:
+            process.wait()
+        self.assertFalse(conformance.waits_for_a_connection(process.pid))
 
 
 class KernelsCm(unittest.TestCase):
