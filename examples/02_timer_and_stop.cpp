@@ -2,7 +2,7 @@
 // `cancelled`, which is not an error. Needs no RDMA device.
 
 #include <cordma/coro/scope.hpp>
-#include <cordma/coro/when_any.hpp>
+#include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/io/executor.hpp>
 

@@ -18,7 +18,6 @@
 #include <cordma/connection/endpoint.hpp>
 #include <cordma/connection/listener.hpp>
 #include <cordma/connection/prepared_connection.hpp>
-#include <cordma/connection/serve.hpp>
 #include <cordma/coro/channel.hpp>
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/operation.hpp>
@@ -30,10 +29,8 @@
 #include <cordma/coro/sync_wait.hpp>
 #include <cordma/coro/task.hpp>
 #include <cordma/coro/when_all.hpp>
-#include <cordma/coro/when_any.hpp>
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/datagram/datagram.hpp>
-#include <cordma/datagram/datagram_address.hpp>
 #include <cordma/datagram/datagram_socket.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/io/reactor.hpp>
@@ -53,13 +50,11 @@
 #include <cordma/rpc/codec.hpp>
 #include <cordma/rpc/method.hpp>
 #include <cordma/rpc/server.hpp>
-#include <cordma/runtime/group_listener.hpp>
 #include <cordma/runtime/metrics.hpp>
 #include <cordma/runtime/runtime.hpp>
 #include <cordma/runtime/runtime_group.hpp>
 #include <cordma/security/credentials.hpp>
 #include <cordma/verbs/access.hpp>
-#include <cordma/verbs/address_handle.hpp>
 #include <cordma/verbs/completion_queue.hpp>
 #include <cordma/verbs/device.hpp>
 #include <cordma/verbs/gid.hpp>

@@ -4,7 +4,7 @@
 #include "bootstrap.hpp"
 #include "verbs/gid.hpp"
 
-#include <cordma/coro/when_any.hpp>
+#include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
 
 #include <algorithm>

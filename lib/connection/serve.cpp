@@ -1,4 +1,4 @@
-#include <cordma/connection/serve.hpp>
+#include <cordma/connection/listener.hpp>
 
 #include "base/check_option.hpp"
 
@@ -16,8 +16,8 @@ constexpr long long connections_limit = 1 << 20;
 
 /// Arguments of `serve`, and the state that its connections share.
 struct service {
-  const connection_task& handler;
-  const failure_hook& on_failure;
+  const callback<task<>(connection conn)>& handler;
+  const callback<void(const handler_failure& failed)>& on_failure;
   semaphore room;
 
   void tell(const socket_address& peer, std::exception_ptr why) const {
@@ -52,8 +52,8 @@ std::string handler_failure::to_string() const {
   return text;
 }
 
-task<> serve(listener& acceptor, connection_task handler, failure_hook on_failure,
-             unsigned connections_max) {
+task<> serve(listener& acceptor, callback<task<>(connection conn)> handler,
+             callback<void(const handler_failure& failed)> on_failure, unsigned connections_max) {
   CORDMA_ASSERT(handler != nullptr, "connections are served by a handler");
   check_option("serve", "connections_max", connections_max, 1, connections_limit);
   service all{handler, on_failure, semaphore{connections_max}};

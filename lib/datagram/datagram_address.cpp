@@ -1,8 +1,7 @@
-#include <cordma/datagram/datagram_address.hpp>
+#include "datagram_address.hpp"
 
 #include "base/failures.hpp"
 #include "base/little_endian.hpp"
-#include "datagram_address.hpp"
 
 #include <cordma/verbs/gid.hpp>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/datagram/datagram_address.hpp>
+#include <cordma/datagram/datagram.hpp>
 
 namespace cordma {
 

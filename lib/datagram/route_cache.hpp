@@ -1,8 +1,9 @@
 #pragma once
 
+#include "verbs/address_handle.hpp"
+
 #include <cordma/detail/base/counted.hpp>
 #include <cordma/detail/datagram/route.hpp>
-#include <cordma/verbs/address_handle.hpp>
 #include <cordma/verbs/queue_pair_attributes.hpp>
 
 #include <array>

@@ -15,7 +15,12 @@
 #include <optional>
 #include <utility>
 
-namespace cordma::detail {
+namespace cordma {
+
+/// \errors errc::limit_exceeded: the first value out of range, with its name and limits.
+void check(const stream_options& options);
+
+namespace detail {
 
 struct large_send;
 
@@ -279,4 +284,5 @@ class message_channel : public counted, public message_handler, private waiter {
   stream_counters counters_;
 };
 
-}  // namespace cordma::detail
+}  // namespace detail
+}  // namespace cordma

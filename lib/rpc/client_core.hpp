@@ -10,7 +10,12 @@
 #include <random>
 #include <vector>
 
-namespace cordma::rpc::detail {
+namespace cordma::rpc {
+
+/// \errors errc::limit_exceeded: the first value out of range, with its name and limits.
+void check(const client_options& options);
+
+namespace detail {
 
 class client_link;
 
@@ -168,4 +173,5 @@ class client_link final : public message_channel {
   client_core* core_;  ///< null: nobody is told any more
 };
 
-}  // namespace cordma::rpc::detail
+}  // namespace detail
+}  // namespace cordma::rpc

@@ -2,7 +2,7 @@
 
 #include "base/failures.hpp"
 
-#include <cordma/connection/serve.hpp>
+#include <cordma/connection/listener.hpp>
 #include <cordma/coro/with_timeout.hpp>
 
 #include <utility>

@@ -11,7 +11,12 @@
 #include <optional>
 #include <vector>
 
-namespace cordma::rpc::detail {
+namespace cordma::rpc {
+
+/// \errors errc::limit_exceeded: the first value out of range, with its name and limits.
+void check(const server_options& options);
+
+namespace detail {
 
 class server_link;
 
@@ -223,4 +228,5 @@ class server_link final : public message_channel, public list_hook<server_link> 
   event finished_{executor()};
 };
 
-}  // namespace cordma::rpc::detail
+}  // namespace detail
+}  // namespace cordma::rpc

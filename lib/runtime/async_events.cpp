@@ -1,6 +1,7 @@
 #include "runtime/async_events.hpp"
 
 #include "queue/callback_queue_pair.hpp"
+#include "verbs/device.hpp"
 
 namespace cordma {
 namespace {

@@ -1,4 +1,4 @@
-#include <cordma/runtime/group_listener.hpp>
+#include <cordma/runtime/runtime_group.hpp>
 
 #include "base/check_option.hpp"
 #include "connection/acceptor.hpp"

@@ -248,7 +248,8 @@ void runtime_group::run(const body& each) {
   if (all->first_error != nullptr) std::rethrow_exception(std::move(all->first_error));
 }
 
-group_listener& runtime_group::serve(const endpoint& local, connection_handler handler,
+group_listener& runtime_group::serve(const endpoint& local,
+                                     group_listener::connection_handler handler,
                                      serve_options options) {
   CORDMA_ASSERT(!state_->is_called_by_member(), "a thread of the group would wait for itself");
   std::vector<group_listener::member_runtime> member_runtimes;

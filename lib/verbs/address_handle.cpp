@@ -1,4 +1,4 @@
-#include <cordma/verbs/address_handle.hpp>
+#include "address_handle.hpp"
 
 #include "failures.hpp"
 #include "queue_pair_attributes.hpp"

@@ -1,4 +1,4 @@
-#include <cordma/verbs/device.hpp>
+#include "device.hpp"
 
 #include "failures.hpp"
 

@@ -6,7 +6,7 @@
 #include "support/held.hpp"
 #include "support/lease_pair.hpp"
 
-#include <cordma/coro/when_any.hpp>
+#include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
 
 #include <catch2/catch.hpp>

@@ -1,7 +1,7 @@
 #include "../../lib/agent/window_probe.hpp"
 
 #include <cordma/base/error.hpp>
-#include <cordma/verbs/device.hpp>
+#include "verbs/device.hpp"
 #include "support/device.hpp"
 #include "support/leaks.hpp"
 #include "support/verbs_faults.hpp"

@@ -11,7 +11,6 @@
 #include "support/verbs_faults.hpp"
 
 #include <cordma/coro/when_all.hpp>
-#include <cordma/coro/when_any.hpp>
 #include <cordma/coro/with_timeout.hpp>
 
 #include <catch2/catch.hpp>

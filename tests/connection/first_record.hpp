@@ -3,7 +3,7 @@
 #include "security/tls_channel.hpp"
 #include "support/raw_peer.hpp"
 
-#include <cordma/coro/when_any.hpp>
+#include <cordma/coro/when_all.hpp>
 #include <cordma/runtime/runtime.hpp>
 #include <cordma/security/credentials.hpp>
 

@@ -8,7 +8,6 @@
 #include "support/until.hpp"
 
 #include <cordma/coro/when_all.hpp>
-#include <cordma/coro/when_any.hpp>
 #include <cordma/security/credentials.hpp>
 
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-#include <cordma/connection/serve.hpp>
+#include <cordma/connection/listener.hpp>
 
 #include "support/connected_pair.hpp"
 #include "support/foreign_task.hpp"

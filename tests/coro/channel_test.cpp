@@ -9,7 +9,6 @@
 
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_all.hpp>
-#include <cordma/coro/when_any.hpp>
 
 #include <catch2/catch.hpp>
 

@@ -7,7 +7,7 @@
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/sleep.hpp>
 #include <cordma/coro/task.hpp>
-#include <cordma/coro/when_any.hpp>
+#include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
 
 #include <catch2/catch.hpp>

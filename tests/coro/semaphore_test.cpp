@@ -7,7 +7,7 @@
 #include "support/stack_span.hpp"
 
 #include <cordma/coro/scope.hpp>
-#include <cordma/coro/when_any.hpp>
+#include <cordma/coro/when_all.hpp>
 
 #include <catch2/catch.hpp>
 

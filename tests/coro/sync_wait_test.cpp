@@ -5,7 +5,7 @@
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/sleep.hpp>
 #include <cordma/coro/task.hpp>
-#include <cordma/coro/when_any.hpp>
+#include <cordma/coro/when_all.hpp>
 
 #include <catch2/catch.hpp>
 

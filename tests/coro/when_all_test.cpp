@@ -7,7 +7,6 @@
 #include <cordma/coro/semaphore.hpp>
 #include <cordma/coro/sleep.hpp>
 #include <cordma/coro/task.hpp>
-#include <cordma/coro/when_any.hpp>
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include <cordma/coro/when_any.hpp>
+#include <cordma/coro/when_all.hpp>
 
 #include "support/manual_executor.hpp"
 #include "support/stack_span.hpp"

@@ -8,7 +8,6 @@
 #include <cordma/coro/sleep.hpp>
 #include <cordma/coro/task.hpp>
 #include <cordma/coro/when_all.hpp>
-#include <cordma/coro/when_any.hpp>
 
 #include <catch2/catch.hpp>
 

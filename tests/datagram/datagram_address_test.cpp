@@ -1,4 +1,4 @@
-#include <cordma/datagram/datagram_address.hpp>
+#include <cordma/datagram/datagram.hpp>
 
 #include <cordma/base/error.hpp>
 

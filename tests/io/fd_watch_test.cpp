@@ -2,7 +2,7 @@
 
 #include <cordma/base/unique_fd.hpp>
 #include <cordma/coro/event.hpp>
-#include <cordma/coro/when_any.hpp>
+#include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/io/executor.hpp>
 

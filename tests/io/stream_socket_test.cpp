@@ -5,7 +5,6 @@
 #include "support/until.hpp"
 
 #include <cordma/coro/when_all.hpp>
-#include <cordma/coro/when_any.hpp>
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/io/executor.hpp>
 

@@ -1,13 +1,15 @@
 // A message stream as programs meet it: what is sent arrives, and who waits can stop.
 #include <cordma/messages/message_stream.hpp>
 
+#include "messages/message_channel.hpp"
+
 #include <support/allocations.hpp>
 #include <support/skip.hpp>
 #include <support/stream_pair.hpp>
 
 #include <catch2/catch.hpp>
 
-#include <cordma/coro/when_any.hpp>
+#include <cordma/coro/when_all.hpp>
 
 #include <string>
 #include <vector>

@@ -5,7 +5,6 @@
 #include "support/loopback.hpp"
 
 #include <cordma/coro/when_all.hpp>
-#include <cordma/coro/when_any.hpp>
 #include <cordma/coro/with_timeout.hpp>
 
 #include <catch2/catch.hpp>

@@ -1,6 +1,7 @@
 #include <cordma/rpc/client.hpp>
 
 #include "request/queue_pair.hpp"
+#include "rpc/client_core.hpp"
 
 #include <support/allocations.hpp>
 #include <support/manual_executor.hpp>
@@ -9,7 +10,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <cordma/coro/when_any.hpp>
+#include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
 
 #include <cctype>

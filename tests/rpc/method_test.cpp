@@ -36,8 +36,9 @@ static_assert(get::name == "store.get" && get::id == method_id("store.get"));
 static_assert(std::is_same_v<get::request, key> && std::is_same_v<get::reply, std::string>);
 static_assert(std::is_same_v<put::reply, rpc::nothing>);
 static_assert(std::is_same_v<plain::request, rpc::nothing>);
-static_assert(rpc::any_method<get> && rpc::any_method<plain> && rpc::any_method<method<"a">>);
-static_assert(!rpc::any_method<nameless> && !rpc::any_method<int>);
+static_assert(rpc::detail::any_method<get> && rpc::detail::any_method<plain> &&
+              rpc::detail::any_method<method<"a">>);
+static_assert(!rpc::detail::any_method<nameless> && !rpc::detail::any_method<int>);
 // The name alone tells methods apart on the wire, and in the program.
 static_assert(get::id != put::id && !std::is_same_v<method<"a">, method<"b">>);
 static_assert(std::is_same_v<method<"a">, method<"a">>);

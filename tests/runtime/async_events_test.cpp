@@ -3,6 +3,7 @@
 #include "support/connected_pair.hpp"
 #include "support/held.hpp"
 #include "support/loopback.hpp"
+#include "verbs/device.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/runtime/runtime.hpp>

@@ -1,4 +1,4 @@
-#include <cordma/verbs/address_handle.hpp>
+#include "verbs/address_handle.hpp"
 
 #include "verbs/loopback.hpp"
 

@@ -1,4 +1,4 @@
-#include <cordma/verbs/device.hpp>
+#include "verbs/device.hpp"
 
 #include "verbs/loopback.hpp"
 

@@ -1,6 +1,6 @@
 #include <cordma/verbs/completion_queue.hpp>
 
-#include <cordma/verbs/device.hpp>
+#include "verbs/device.hpp"
 #include "verbs/loopback.hpp"
 
 #include <catch2/catch.hpp>

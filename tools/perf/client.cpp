@@ -2,7 +2,7 @@
 
 #include "progress.hpp"
 
-#include <cordma/coro/when_any.hpp>
+#include <cordma/coro/when_all.hpp>
 #include <cordma/rpc/client.hpp>
 
 #include <cstring>

@@ -3,7 +3,7 @@
 #include "request/queue_pair.hpp"
 
 #include <cordma/coro/scope.hpp>
-#include <cordma/coro/when_any.hpp>
+#include <cordma/coro/when_all.hpp>
 
 #include <stdexcept>
 #include <string>

@@ -5,7 +5,7 @@
 #include "size.hpp"
 
 #include <cordma/coro/scope.hpp>
-#include <cordma/coro/when_any.hpp>
+#include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/io/socket_address.hpp>
 

@@ -2,7 +2,7 @@
 
 #include <cordma/base/error.hpp>
 #include <cordma/coro/task.hpp>
-#include <cordma/datagram/datagram_address.hpp>
+#include <cordma/datagram/datagram.hpp>
 #include <cordma/detail/base/counted.hpp>
 #include <cordma/detail/base/export.hpp>
 #include <cordma/detail/datagram/receive_datagram_op.hpp>
@@ -60,8 +60,8 @@ class CORDMA_EXPORT datagram_socket {
   /// Sends the bytes of `local`, one slice or an array of them. The operation ends when the bytes
   /// have left, and gives their number. The first datagram on a path waits for a search of the
   /// kernel's, a second or so if nobody answers.
-  /// \errors  errc::wrong_length: more than `payload_max`, which the failure names. What
-  ///   `verbs::address_handle` throws, for an address without a route. Else as `request_op`.
+  /// \errors  errc::wrong_length: more than `payload_max`, which the failure names. As `find_route`
+  ///   for an unknown path. Else as `request_op`.
   /// \cost  on a known path a slot, a doorbell and a look-up; no allocation.
   auto send_to(const datagram_address& to, const auto& local, request_flags flags = {}) {
     return sent(to, cordma::send(local, flags));
@@ -72,7 +72,8 @@ class CORDMA_EXPORT datagram_socket {
     return sent(to, cordma::send_with_imm(local, immediate, flags));
   }
   /// Makes the path to an address known, so that the first datagram there does not wait.
-  /// \errors  as `verbs::address_handle`.
+  /// \errors  ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, ENODATA: there is no route; the detail names
+  ///   the GID. errc::limit_exceeded: a field of the path is out of range. ENOMEM.
   [[nodiscard]] task<> find_route(datagram_address to);
 
   /// Posts a buffer for one datagram, of at least `payload_max` bytes.

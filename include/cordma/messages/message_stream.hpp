@@ -34,8 +34,6 @@ struct stream_options {
   /// How long `send` waits for the peer to make its end of the stream. A call has its own deadline.
   time_span open_timeout = std::chrono::seconds{10};
 };
-/// \errors errc::limit_exceeded: the first value out of range, with its name and limits.
-CORDMA_EXPORT void check(const stream_options& options);
 
 struct stream_counters {
   std::uint64_t sent = 0;            ///< messages, with the large ones

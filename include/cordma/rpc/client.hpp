@@ -39,8 +39,6 @@ struct client_options {
   unsigned calls_max = 1024;
   reconnect_options reconnect{};
 };
-/// \errors errc::limit_exceeded: the first value out of range, with its name and limits.
-CORDMA_EXPORT void check(const client_options& options);
 
 struct client_counters {
   std::uint64_t calls = 0;      ///< calls that were started
@@ -90,11 +88,11 @@ class CORDMA_EXPORT client {
   ///   `connection::send_local_mr`: the source or sink cannot be lent. What the codec and the
   ///   allocator throw.
   /// \cost  no allocation once warm for bytes and plain types; one SEND.
-  template <any_method M>
+  template <detail::any_method M>
   detail::call_op<M> call(typename M::request request, const call_options& options) {
     return detail::call_op<M>{core(), std::move(request), options};
   }
-  template <any_method M>
+  template <detail::any_method M>
   detail::call_op<M> call(typename M::request request = {}) {
     return detail::call_op<M>{core(), std::move(request)};
   }

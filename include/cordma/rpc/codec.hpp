@@ -49,6 +49,8 @@ struct nothing {
   friend bool operator==(nothing, nothing) noexcept = default;
 };
 
+namespace detail {
+
 /// A type with the functions of protobuf's MessageLite.
 template <class T>
 concept protobuf_message =
@@ -58,6 +60,8 @@ concept protobuf_message =
       { value.SerializeToArray(out, size_bytes) } -> std::same_as<bool>;
       { parsed.ParseFromArray(in, size_bytes) } -> std::same_as<bool>;
     };
+
+}  // namespace detail
 
 /// True if a trivially copyable T is sent as its bytes in memory. Every bit must be part of a
 /// value, and every pattern of bits must be a value. Integers, floating-point numbers and
@@ -102,7 +106,7 @@ struct codec<bool> {
 /// A plain type's bytes in memory. \errors errc::bad_message: another length. Where some values of
 /// a member mean nothing (those of an enumeration, say), the program checks it: any may come.
 template <class T>
-  requires(std::is_trivially_copyable_v<T> && is_plain<T> && !protobuf_message<T>)
+  requires(std::is_trivially_copyable_v<T> && is_plain<T> && !detail::protobuf_message<T>)
 struct codec<T> {
   static constexpr std::size_t length = std::is_empty_v<T> ? 0 : sizeof(T);
 
@@ -124,7 +128,7 @@ struct codec<T> {
 /// A protobuf message, by its own functions. \errors errc::limit_exceeded: it takes more than
 /// INT_MAX
 ///   bytes. errc::bad_message: it can't be serialized, or parsed; protobuf does not say why.
-template <protobuf_message T>
+template <detail::protobuf_message T>
 struct codec<T> {
   static std::size_t size(const T& value) {
     const std::size_t length = value.ByteSizeLong();

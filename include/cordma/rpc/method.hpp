@@ -59,12 +59,16 @@ struct method {
   static constexpr bool is_idempotent = false;
 };
 
+namespace detail {
+
 /// A `method`, or a type that is derived from one.
 template <class M>
 concept any_method = encodable<typename M::request> && encodable<typename M::reply> && requires {
   { M::name } -> std::convertible_to<std::string_view>;
   { M::id } -> std::convertible_to<std::uint64_t>;
 };
+
+}  // namespace detail
 
 struct call_options {
   /// Counted from the start of the call. None: `client_options::call_timeout`.

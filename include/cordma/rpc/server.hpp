@@ -31,8 +31,6 @@ struct server_options {
   /// How long running calls may take once the server drains.
   time_span drain_timeout = std::chrono::seconds{10};
 };
-/// \errors errc::limit_exceeded: the first value out of range, with its name and limits.
-CORDMA_EXPORT void check(const server_options& options);
 
 struct server_counters {
   std::uint64_t calls = 0;             ///< calls that came
@@ -102,7 +100,7 @@ class CORDMA_EXPORT server {
   /// errc::handler_failed, with its text.
   /// \errors errc::limit_exceeded: another method of the same name, or whose name has the same id;
   ///   both are named.
-  template <any_method M, class Handler>
+  template <detail::any_method M, class Handler>
   void handle(Handler handler) {
     constexpr bool gives_task = detail::handles<Handler, M>;
     static_assert(gives_task,

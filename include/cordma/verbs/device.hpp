@@ -80,8 +80,8 @@ struct port_info {
 };
 
 /// Owns one opened device (`ibv_context`). Move-only; must outlive all that is made from it. Its
-/// async fd is non-blocking: read it with `next_async_event`. \thread any for the const members;
-/// libibverbs locks what needs it.
+/// async fd is non-blocking: `runtime::next_device_event` reads it. \thread any for the const
+/// members; libibverbs locks what needs it.
 class CORDMA_EXPORT context {
  public:
   /// \param name  as `list_devices` gives it; empty: the first device that has an ACTIVE port.
@@ -150,11 +150,5 @@ struct async_event {
 
 /// Returns the kind in words: "local work queue catastrophic error".
 CORDMA_EXPORT const char* to_string(ibv_event_type kind) noexcept;
-
-/// Reads one event of the context's async fd; empty when there is none now. The event is
-/// acknowledged before the return. Destroying a queue pair, completion queue or SRQ waits for its
-/// unacknowledged events, and would hang in the thread that has one.
-/// \thread  one at a time. \errors  EIO: the device is gone. \cost  one system call.
-CORDMA_EXPORT [[nodiscard]] std::optional<async_event> next_async_event(context& ctx);
 
 }  // namespace cordma::verbs

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cordma/coro/task.hpp>
-#include <cordma/datagram/datagram_address.hpp>
+#include <cordma/datagram/datagram.hpp>
 #include <cordma/detail/datagram/route.hpp>
 #include <cordma/detail/request/request_op.hpp>
 
@@ -11,7 +11,7 @@
 namespace cordma::detail {
 
 /// Finds the route to `address`, and sets destination and route of a request.
-/// \errors as `verbs::address_handle`; errc::closed: the socket was dropped meanwhile.
+/// \errors as `datagram_socket::find_route`; errc::closed: the socket was dropped meanwhile.
 CORDMA_EXPORT task<> find_route(counted_ref<datagram_state> from, datagram_address address,
                                 datagram_destination& to, counted_ref<route>& path);
 

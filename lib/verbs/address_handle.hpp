@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cordma/detail/base/export.hpp>
 #include <cordma/verbs/protection_domain.hpp>
 #include <cordma/verbs/queue_pair_attributes.hpp>
 
@@ -13,7 +12,7 @@ namespace cordma::verbs {
 
 /// Owns one `ibv_ah`: the path to a port or a multicast group, for datagrams. It must outlive the
 /// requests that name it. Move-only; its domain must outlive it. \thread one at a time.
-class CORDMA_EXPORT address_handle {
+class address_handle {
  public:
   /// Makes a handle for datagrams from `port`. On RoCE the kernel looks for the peer's Ethernet
   /// address first, and waits for a second or so if nobody answers.
