@@ -46,9 +46,8 @@ KERNELS_CM = pathlib.Path("/dev/infiniband/rdma_cm")
 REMOTE_SHELL = pathlib.Path(__file__).with_name("remote_shell")
 GROUPS_ETHERNET = "3333" + ipaddress.ip_address(programs.GROUP).packed.hex()  # RFC 2464
 NEEDS_CM_LIBRARY = "it needs libsoftverbs_cm.so"
-# The numbers that /proc/PID/syscall shows: of poll() and ppoll(), and of read().
-WAITING_CALLS = {"x86_64": {"poll": ("7", "271"), "read": "0"},
-                 "aarch64": {"poll": ("73",), "read": "63"}}
+READ_CALL = {"x86_64": "0", "aarch64": "63"}  # The number of read() in /proc/PID/syscall.
+SPINS_TICKS = 5  # 50 ms of a processor, where setting options takes some microseconds.
 EXIT_SKIPPED = 77  # Meson's code for "skipped".
 NAMESPACES = (["unshare", "--net"], ["unshare", "--user", "--map-root-user", "--net"])
 
@@ -151,26 +150,35 @@ def is_member_in_kernel(_, pid):
     return GROUPS_ETHERNET in pathlib.Path(f"/proc/{pid}/net/dev_mcast").read_text()
 
 
-def waits_for_a_connection(pid):
-    """Whether the process waits in raccept(), which reads a pointer, or in poll(). rlisten() waits,
-    too, after others can see that it listens: it reads a longer message."""
-    try:
-        number, *arguments = pathlib.Path(f"/proc/{pid}/syscall").read_text().split()
-    except OSError:  # The process has ended.
-        return False
-    calls = WAITING_CALLS[platform.machine()]
-    return number in calls["poll"] or (number == calls["read"] and int(arguments[2], 16) == 8)
+def reads_a_pointer(pid):
+    """Whether the process waits in raccept(). rlisten() waits for a longer message."""
+    number, *arguments = pathlib.Path(f"/proc/{pid}/syscall").read_text().split()
+    return number == READ_CALL[platform.machine()] and int(arguments[2], 16) == 8
+
+
+def processor_ticks(pid):
+    """How long the process has run, in user space and in the kernel."""
+    return sum(map(int, pathlib.Path(f"/proc/{pid}/stat").read_text().split()[13:15]))
 
 
 def accepts(listens_here):
-    """A server is ready that sets options of its listener after rlisten(), and then waits."""
-    return lambda port, pid: listens_here(port, pid) and waits_for_a_connection(pid)
+    """Makes what says whether a server that listens waits in raccept(), or spins there."""
+    ticks = None
+
+    def is_ready(port, pid):
+        nonlocal ticks
+        if not listens_here(port, pid):
+            return False
+        try:
+            ticks = processor_ticks(pid) if ticks is None else ticks
+            return reads_a_pointer(pid) or processor_ticks(pid) - ticks > SPINS_TICKS
+        except OSError:  # The process has ended.
+            return False
+    return is_ready
 
 
-READY = {"tcp": listens, "udp": listens_by_udp, "rdma_cm": listens_by_cm, "group": is_member,
-         "accept": accepts(listens_by_cm)}
-READY_IN_KERNEL = {**READY, "rdma_cm": listens_by_kernels_cm, "group": is_member_in_kernel,
-                   "accept": accepts(listens_by_kernels_cm)}
+READY = {"tcp": listens, "udp": listens_by_udp, "rdma_cm": listens_by_cm, "group": is_member}
+READY_IN_KERNEL = {**READY, "rdma_cm": listens_by_kernels_cm, "group": is_member_in_kernel}
 
 
 def wait_for_listener(server, port, deadline, is_there=listens):
@@ -233,7 +241,8 @@ class Device:
 
     def ready(self, program):
         """What says whether the program's server is ready."""
-        return (READY_IN_KERNEL if self.is_kernels() else READY)[program.ready_by]
+        listens_here = (READY_IN_KERNEL if self.is_kernels() else READY)[program.ready_by]
+        return accepts(listens_here) if program.sets_options_late else listens_here
 
     def joined(self, program):
         """A kernel sends a multicast to its own host only if somebody has joined the IP group."""

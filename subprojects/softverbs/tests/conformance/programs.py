@@ -42,6 +42,7 @@ class Program:
     needs_cm: bool = False  # The program needs rdma_cm.
     by_cm: bool = False  # The server listens by rdma_cm alone, on `{port}`.
     ready_by: str = "tcp"  # How a server shows that it is ready: conformance.READY has the ways.
+    sets_options_late: bool = False  # The server sets options of its listener after rlisten().
     in_group: bool = False  # The program sends to GROUP, without joining it by IP.
     copies: bool = False  # The client copies `{source}` to the server's `{copy}`.
     port: int = None  # The port, if the server always has the same one.
@@ -170,7 +171,12 @@ def stream(program, *options, polls=False, size=1000, count=1000, iterations=5, 
     both = " ".join([program, "-p {port} -T v", *options, f"-S {size} -C {count} -I {iterations}"])
     return cm(both + " -T a" * polls, both + " -s {server}",
               [rf"^custom +\S+ +\S+ +{iterations} +\S+ +\d+\.\d+s "], both_report=True,
-              hosts=hosts, ready_by="accept", **more)
+              hosts=hosts, **more)
+
+
+def io_stream(*options, **more):
+    """riostream sets the number of its mappings after rlisten(): a client before that has none."""
+    return stream("riostream", *options, sets_options_late=True, **more)
 
 
 def forking_stream():
@@ -337,9 +343,9 @@ TABLE = {
        for size in SIZES_OF_STREAM},
     "rstream_preload": stream("rstream", "-T s", preload=RSPRELOAD),
     "rstream_fork": forking_stream(),
-    "riostream": stream("riostream"),
-    "riostream_blocking": stream("riostream", "-T b", size=(1 << 20) + 1, count=5, iterations=2),
-    "riostream_async": stream("riostream", polls=True, size=65536, count=20),
+    "riostream": io_stream(),
+    "riostream_blocking": io_stream("-T b", size=(1 << 20) + 1, count=5, iterations=2),
+    "riostream_async": io_stream(polls=True, size=65536, count=20),
     "udpong": Program(
         ["udpong", "-b", "{server}", "-p", "{port}"], [r"^rconnect: "], [r"Gb/sec.*\n\d"],
         client=["udpong", "-s", "{server}", "-p", "{port}"], ready_by="udp", needs_cm=True,
