@@ -20,6 +20,7 @@
 #include <cordma/connection/prepared_connection.hpp>
 #include <cordma/coro/channel.hpp>
 #include <cordma/coro/event.hpp>
+#include <cordma/coro/foreign_promise.hpp>
 #include <cordma/coro/operation.hpp>
 #include <cordma/coro/scheduler.hpp>
 #include <cordma/coro/scope.hpp>

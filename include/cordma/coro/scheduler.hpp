@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 namespace cordma {
@@ -161,6 +162,11 @@ class CORDMA_EXPORT scheduler {
     return clock_.about_now() >= when - exact_below && clock_.now() >= when;
   }
   static constexpr duration exact_below = std::chrono::seconds{1};
+
+  /// Requests a stop on this scheduler's thread. An executor does so in one of its next iterations,
+  /// a plain scheduler, which no other thread can call, at once. \errors `std::bad_alloc`.
+  /// \thread an executor's: any.
+  virtual void post_stop(std::shared_ptr<stop_source> stopped) { stopped->request_stop(); }
 
  protected:
   /// Hook of `try_complete_inline`. An executor overrides it to make progress, up to a limit of its

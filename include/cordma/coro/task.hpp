@@ -107,6 +107,31 @@ class [[nodiscard]] task {
   // The following functions make a task an `operation`, for the combinators.
   bool start(waiter& w, const environment& env) noexcept {
     mark_awaited();
+    return started{frame_}.start(w, env);
+  }
+  [[nodiscard]] bool failed() const noexcept { return started{frame_}.failed(); }
+  T take() { return frame_.promise().take(); }
+  result<T> take_result() { return detail::taken<T>(*this); }
+
+ private:
+  class started;
+  friend promise_type;
+  explicit task(std::coroutine_handle<promise_type> frame) noexcept : frame_{frame} {}
+  void mark_awaited() const noexcept {
+    CORDMA_ASSERT(frame_ != nullptr, "the task was moved away");
+    CORDMA_ASSERT(!std::exchange(frame_.promise().is_awaited_, true), "a task is awaited once");
+  }
+
+  std::coroutine_handle<promise_type> frame_;
+};
+
+/// The operation that a task is, without the task: its holder may move it while it runs.
+template <class T>
+class task<T>::started {
+ public:
+  using value_type = T;
+  explicit started(std::coroutine_handle<promise_type> frame) noexcept : frame_{frame} {}
+  bool start(waiter& w, const environment& env) const noexcept {
     frame_.promise().environment_ = env;
     if (env.scheduler != nullptr) env.scheduler->forbid_inline_completion();
     frame_.resume();
@@ -121,13 +146,6 @@ class [[nodiscard]] task {
   result<T> take_result() { return detail::taken<T>(*this); }
 
  private:
-  friend promise_type;
-  explicit task(std::coroutine_handle<promise_type> frame) noexcept : frame_{frame} {}
-  void mark_awaited() const noexcept {
-    CORDMA_ASSERT(frame_ != nullptr, "the task was moved away");
-    CORDMA_ASSERT(!std::exchange(frame_.promise().is_awaited_, true), "a task is awaited once");
-  }
-
   std::coroutine_handle<promise_type> frame_;
 };
 
@@ -136,7 +154,10 @@ class [[nodiscard]] task<T>::awaiter {
  public:
   awaiter(awaiter&&) = delete;
   // The awaiting coroutine may be destroyed before the task is.
-  ~awaiter() { frame_.promise().continuation_ = nullptr; }
+  ~awaiter() {
+    frame_.promise().continuation_ = nullptr;
+    delete foreign_;
+  }
   [[nodiscard]] bool await_ready() const noexcept { return false; }
   template <class Promise>
   std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> parent) noexcept {
@@ -144,12 +165,19 @@ class [[nodiscard]] task<T>::awaiter {
     frame_.promise().continuation_ = parent;
     return frame_;
   }
-  T await_resume() { return frame_.promise().take(); }
+  template <detail::foreign_promise Promise>
+  std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> parent) {
+    auto* const wait = new detail::foreign_wait<started, Promise>{started{frame_}, parent};
+    foreign_ = wait;
+    return wait->start();
+  }
+  T await_resume() { return foreign_ == nullptr ? frame_.promise().take() : foreign_->take(); }
 
  private:
   friend class task;
   explicit awaiter(std::coroutine_handle<promise_type> frame) noexcept : frame_{frame} {}
   std::coroutine_handle<promise_type> frame_;
+  detail::foreign_outcome<started>* foreign_ = nullptr;
 };
 
 template <class T>

@@ -80,6 +80,10 @@ class CORDMA_EXPORT executor : public scheduler {
     if (mailbox_.leave(std::forward<F>(f))) reactor_->wake();
   }
 
+  void post_stop(std::shared_ptr<stop_source> stopped) override {
+    post([stopped = std::move(stopped)] { stopped->request_stop(); });
+  }
+
   /// Destroys posted calls that have not run: they may own objects that must be destroyed early.
   void discard_posted() noexcept { mailbox_.discard_all(); }
 

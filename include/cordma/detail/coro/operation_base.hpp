@@ -27,6 +27,28 @@ scheduler* own_scheduler_of([[maybe_unused]] const Op& op) noexcept {
   }
 }
 
+namespace detail {
+
+/// A promise of another library that gives its stop by a token of its own, or takes a stop by
+/// another way than an exception. coro/foreign_promise.hpp serves it.
+template <class Promise>
+concept foreign_promise = requires(Promise& p) { p.get_stop_token(); } || requires(Promise& p) {
+  p.get_env();
+} || requires(Promise& p) { p.unhandled_stopped(); };
+
+/// The wait of such a coroutine, which gives what the operation gives.
+template <class Op>
+class foreign_outcome {
+ public:
+  virtual ~foreign_outcome() = default;
+  virtual value_of<Op> take() = 0;
+};
+
+template <class Op, class Promise>
+class foreign_wait;
+
+}  // namespace detail
+
 /// Awaits an operation through a reference: the operation is a temporary of the awaiting
 /// expression, or a handle that outlives the awaiter.
 template <class Op>
@@ -35,7 +57,8 @@ class [[nodiscard]] operation_awaiter {
   explicit operation_awaiter(Op& op) noexcept : op_{op} {}
   operation_awaiter(operation_awaiter&&) = delete;
   ~operation_awaiter() {
-    if (waits_) std::destroy_at(&resumer_);
+    if (waits_ == wait::own) std::destroy_at(&resumer_);
+    if (waits_ == wait::foreign) delete foreign_;
   }
 
   [[nodiscard]] bool await_ready() const noexcept { return false; }
@@ -46,17 +69,27 @@ class [[nodiscard]] operation_awaiter {
     if (op_.start(w, env)) return false;
     return env.scheduler == nullptr || !env.scheduler->try_complete_inline(w);
   }
+  template <detail::foreign_promise Promise>
+  std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> handle) {
+    auto* const started = new detail::foreign_wait<Op&, Promise>{op_, handle};
+    foreign_ = started;
+    waits_ = wait::foreign;
+    return started->start();
+  }
   [[gnu::always_inline]] value_of<Op> await_resume() {
+    if (waits_ == wait::foreign) [[unlikely]]
+      return foreign_->take();
     const resumed it{waits_};
     return op_.take();
   }
 
  private:
+  enum class wait : unsigned char { none, own, foreign };
   /// Notes that the resumer is unlinked, because it has resumed the coroutine. The note is written
   /// last, right before the destructor reads it, so the compiler removes both.
   struct resumed {
-    ~resumed() { waits = false; }
-    bool& waits;
+    ~resumed() { waits = wait::none; }
+    wait& waits;
   };
   struct resumer : waiter {
     explicit resumer(std::coroutine_handle<> coroutine) noexcept
@@ -67,14 +100,15 @@ class [[nodiscard]] operation_awaiter {
     std::coroutine_handle<> handle;
   };
   waiter& resumer_of(std::coroutine_handle<> handle) noexcept {
-    waits_ = true;
+    waits_ = wait::own;
     return *std::construct_at(&resumer_, handle);
   }
 
   Op& op_;
-  bool waits_ = false;
+  wait waits_ = wait::none;
   union {
     resumer resumer_;
+    detail::foreign_outcome<Op>* foreign_;
   };
 };
 

@@ -1,0 +1,109 @@
+// Programs whose coroutines are another library's: every operation of a connection in each.
+#include "support/connected_pair.hpp"
+#include "support/foreign_promises.hpp"
+
+#include <cordma/coro/scope.hpp>
+#include <cordma/io/wait_until.hpp>
+#include <cordma/messages/message_stream.hpp>
+#include <cordma/rpc/client.hpp>
+#include <cordma/rpc/server.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <cstdint>
+#include <stop_token>
+#include <string>
+
+using namespace cordma;
+using support::end;
+using support::foreign;
+using test::connected_pair;
+
+namespace {
+
+using twice = rpc::method<"twice", std::uint64_t, std::uint64_t>;
+
+template <class Gives>
+void run_to_end(runtime& rt, const foreign<Gives>& coroutine) {
+  rt.run(wait_until(rt.executor(), [&] { return coroutine.done(); }));
+  coroutine.rethrow();
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("a connection serves coroutines of other libraries", "[runtime][device]",
+                   support::gives_nothing, support::gives_std_token, support::gives_environment) {
+  connection_options lends;
+  lends.agent.lending.bytes_max = 1 << 20;
+  connected_pair link{{}, {}, lends};
+  const auto body = [&](std::stop_token) -> foreign<TestType> {
+    connection& here = link.client;
+    connection& there = link.server;
+    local_mr mine = link.rt.memory().allocate_zeroed(64);
+    const remote_mr lent = co_await here.request_remote_mr(64);
+    mine.slice().as<std::uint64_t>()[0] = 17;
+    co_await here.write(mine.slice(0, 8), lent.slice(0, 8));
+    co_await here.read(mine.slice(8, 8), lent.slice(0, 8));
+    CHECK(mine.slice().as<std::uint64_t>()[1] == 17);
+    const auto swapped = co_await here.compare_swap(lent.slice(0, 8), 17, 18);
+    CHECK(swapped == 17);
+    const auto added_to = co_await here.fetch_add(lent.slice(0, 8), 1);
+    CHECK(added_to == 18);
+    there.post_recv(mine.slice(32, 8));
+    co_await here.send(mine.slice(0, 8));
+    const message came = co_await there.next_message();
+    CHECK(came.size_bytes == 8);
+  };
+  std::stop_source source;
+  const auto running = body(source.get_token());
+  run_to_end(link.rt, running);
+  CHECK(running.ended() == end::returned);
+}
+
+TEMPLATE_TEST_CASE("streams, calls and connects serve coroutines of other libraries",
+                   "[runtime][device]", support::gives_nothing, support::gives_std_token,
+                   support::gives_environment) {
+  connected_pair link;
+  rpc::server server;
+  server.handle<twice>([](std::uint64_t n) -> task<std::uint64_t> { co_return 2 * n; });
+  const auto body = [&](std::stop_token) -> foreign<TestType> {
+    auto connected =
+        co_await when_all(link.rt.connect(link.acceptor.local_endpoint()), link.acceptor.accept());
+    {
+      message_stream from{std::move(std::get<0>(connected))};
+      message_stream to{std::move(std::get<1>(connected))};
+      const std::string text = "text";
+      co_await from.send(std::as_bytes(std::span{text}));
+      const stream_message came = co_await to.receive();
+      CHECK(came.size_bytes() == 4);
+    }
+    scope serving{link.rt.executor()};
+    serving.spawn(server.serve(std::move(link.server)));
+    rpc::client client{std::move(link.client)};
+    const std::uint64_t doubled = co_await client.call<twice>(21);
+    CHECK(doubled == 42);
+    co_await client.close();
+    co_await serving.join();
+  };
+  std::stop_source source;
+  const auto running = body(source.get_token());
+  run_to_end(link.rt, running);
+  CHECK(running.ended() == end::returned);
+}
+
+TEMPLATE_TEST_CASE("a stop of another library loses no message", "[runtime][device]",
+                   support::gives_std_token, support::gives_environment) {
+  connected_pair link;
+  local_mr memory = link.rt.memory().allocate_zeroed(64);
+  link.server.post_recv(memory.slice(0, 8));
+  const auto body = [&](std::stop_token) -> foreign<TestType> {
+    static_cast<void>(co_await link.server.next_message());
+  };
+  std::stop_source source;
+  const auto stopped = body(source.get_token());
+  source.request_stop();
+  link.rt.run(wait_until(link.rt.executor(), [&] { return stopped.done(); }));
+  CHECK(stopped.ended() == TestType::on_stop);
+  link.rt.run(link.client.send(memory.slice(32, 8)));
+  CHECK(link.rt.run(link.server.next_message()).size_bytes == 8);
+}
