@@ -5,6 +5,7 @@
 #include "support/latencies.hpp"
 #include "support/second_thread.hpp"
 
+#include <cordma/asio.hpp>
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/task.hpp>
 #include <cordma/coro/when_all.hpp>
@@ -25,6 +26,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <memory>
 
 namespace {
 
@@ -208,7 +210,49 @@ void post_and_wait(Thread& to, bench::latencies& each) {
   }
 }
 
+/// Waits that end at once, and those of a timer that is due: awaited by a task, or by a coroutine
+/// of asio across the bridge.
+task<> await_ready(std::uint64_t n) {
+  for (std::uint64_t i = 0; i < n; ++i) static_cast<void>(co_await ready(i));
+}
+asio::awaitable<void> await_ready_across(asio::io_context& context, std::uint64_t n) {
+  for (std::uint64_t i = 0; i < n; ++i)
+    static_cast<void>(co_await cordma::async_await(context, ready(i), asio::use_awaitable));
+}
+task<> await_due(cordma::executor& executor, std::uint64_t n) {
+  for (; n > 0; --n) co_await executor.sleep_for(std::chrono::nanoseconds{0});
+}
+asio::awaitable<void> await_due_across(asio::io_context& context, cordma::executor& executor,
+                                       std::uint64_t n) {
+  for (; n > 0; --n)
+    co_await cordma::async_await(context, executor.sleep_for(std::chrono::nanoseconds{0}),
+                                 asio::use_awaitable);
+}
+
 }  // namespace
+
+BENCH("asio/bridge", "What does cordma's bridge to asio cost, beside a task that awaits?") {
+  asio::io_context context{one_thread};
+  cordma::executor_options options;
+  options.reactor = std::make_unique<cordma::asio_reactor>(context);
+  cordma::executor inside{std::move(options)};
+  cordma::executor plain;
+  const auto across = [&](asio::awaitable<void> body) {
+    cordma::event over{inside};
+    asio::co_spawn(context, std::move(body), [&](std::exception_ptr) { over.set(); });
+    inside.run(over.wait());
+  };
+  recorder.compare(
+      "ready at once", [&](std::uint64_t n) { plain.run(await_ready(n)); },
+      [&](std::uint64_t n) { across(await_ready_across(context, n)); });
+  recorder.compare(
+      "a timer that is due", [&](std::uint64_t n) { plain.run(await_due(plain, n)); },
+      [&](std::uint64_t n) { across(await_due_across(context, inside, n)); });
+  recorder.compare(
+      "the executor inside a context, and alone",
+      [&](std::uint64_t n) { plain.run(await_due(plain, n)); },
+      [&](std::uint64_t n) { inside.run(await_due(inside, n)); });
+}
 
 BENCH("asio/await", "What does awaiting a task that is ready cost, beside asio::awaitable?") {
   cordma::executor ours;

@@ -52,6 +52,8 @@ epoll_reactor::epoll_reactor()
   add(epoll_.get(), timer_.get(), of_timer);
 }
 
+std::unique_ptr<reactor> reactor::on_epoll() { return std::make_unique<epoll_reactor>(); }
+
 epoll_reactor::~epoll_reactor() {
   for (slot& s : slots_)
     if (s.watch != nullptr) s.watch->abandoned();
@@ -183,6 +185,13 @@ void epoll_reactor::wait() noexcept {
     collect(new_.empty() ? -1 : retry_ms);
   }
   fire();
+}
+
+int epoll_reactor::arm() noexcept {
+  tell_new();
+  tell_alarm();
+  if (!firing_.empty() || !new_.empty()) wake();
+  return epoll_.get();
 }
 
 void epoll_reactor::ring_alarm() noexcept {

@@ -39,6 +39,7 @@ class epoll_reactor final : public reactor {
   void set_alarm(time_point at) noexcept override { alarm_at_ = at; }
   void poll() noexcept override;
   void wait() noexcept override;
+  [[nodiscard]] int arm() noexcept override;
   void wake() noexcept override;
 
  private:

@@ -217,6 +217,16 @@ TEST_CASE("example 10's server lets no file out of its folder", "[scenario][devi
   CHECK_FALSE(std::filesystem::is_regular_file(transfer.to.path / name));
 }
 
+#if CORDMA_HAS_ASIO
+TEST_CASE("example 12 answers TCP clients by calls, on one thread with asio",
+          "[scenario][device]") {
+  const outcome ran = run_example("12_asio_front '" + device() + "' one two one");
+  INFO(ran.output);
+  CHECK(ran.status == 0);
+  CHECK(ran.output == "one 1\ntwo 1\none 2\n");
+}
+#endif
+
 TEST_CASE("the demo's two processes move data and print what happened", "[scenario][device]") {
   const outcome ran = run(CORDMA_SOURCE_FOLDER "/examples/demo " CORDMA_BUILD_FOLDER);
   INFO(ran.output);

@@ -25,23 +25,6 @@ inline constexpr auto stop_token_query = nullptr;
 
 namespace detail {
 
-/// An object from the frame cache that other threads may release.
-template <class T>
-struct recycled_allocator {
-  using value_type = T;
-  recycled_allocator() noexcept = default;
-  template <class U>
-  recycled_allocator(const recycled_allocator<U>&) noexcept {}  // NOLINT: as allocators convert.
-  T* allocate(std::size_t n) { return static_cast<T*>(frame_cache::allocate(n * sizeof(T))); }
-  void deallocate(T* block, std::size_t n) noexcept {
-    frame_cache::deallocate(block, n * sizeof(T));
-  }
-  template <class U>
-  bool operator==(const recycled_allocator<U>&) const noexcept {
-    return true;
-  }
-};
-
 /// Stands for the token of a promise that has none.
 struct no_stop_token {};
 
@@ -118,7 +101,7 @@ class foreign_wait final : public foreign_outcome<std::remove_reference_t<Op>>,
 
   void follow(token stop, environment& env) {
     if (!stop.stop_possible()) return;
-    source_ = std::allocate_shared<stop_source>(recycled_allocator<stop_source>{});
+    source_ = std::allocate_shared<stop_source>(frame_cache::allocator<stop_source>{});
     env.stop = stop_token{*source_};
     if (stop.stop_requested()) return source_->request_stop();
     scheduler* const ends_on = env.scheduler != nullptr ? env.scheduler : own_scheduler_of(op_);

@@ -2,8 +2,10 @@
 
 #include <cordma/coro/scheduler.hpp>
 #include <cordma/detail/base/counter.hpp>
+#include <cordma/detail/base/export.hpp>
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 namespace cordma {
@@ -15,11 +17,15 @@ class fd_watch;
 /// reports readiness only. No buffer is given to the kernel while a coroutine sleeps, so destroying
 /// a waiter is always safe (docs/decisions/0002-io-is-readiness.md).
 /// \thread the executor's; `wake`: any.
-class reactor {
+class CORDMA_EXPORT reactor {
  public:
   reactor() noexcept = default;
   reactor(reactor&&) = delete;
   virtual ~reactor() = default;
+
+  /// Makes the reactor on epoll, which has a descriptor to wait for (`arm`).
+  /// \errors `error`: EMFILE and others of its three descriptors.
+  static std::unique_ptr<reactor> on_epoll();
 
   /// Returns the name of what it waits with: "io_uring", "epoll".
   [[nodiscard]] virtual const char* name() const noexcept = 0;
@@ -36,6 +42,9 @@ class reactor {
   virtual void poll() noexcept = 0;
   /// Blocks until something comes (readiness, the alarm, `wake`, a signal), and handles it.
   virtual void wait() noexcept = 0;
+  /// Tells the kernel all that `wait` waits for, and returns a descriptor that is readable when
+  /// `wait` would end at once. \errors -1: the reactor has none.
+  [[nodiscard]] virtual int arm() noexcept { return -1; }
   /// Ends the present `wait`, or else the next one. Async-signal-safe. \thread any.
   virtual void wake() noexcept = 0;
 

@@ -98,4 +98,23 @@ struct recycled {
   }
 };
 
+/// The allocator of objects that other libraries allocate. Any thread may deallocate.
+template <class T>
+struct allocator {
+  using value_type = T;
+  allocator() noexcept = default;
+  template <class U>
+  allocator(const allocator<U>& /*other*/) noexcept {}  // NOLINT: allocators convert.
+  [[nodiscard]] T* allocate(std::size_t n) {
+    return static_cast<T*>(frame_cache::allocate(n * sizeof(T)));
+  }
+  void deallocate(T* block, std::size_t n) noexcept {
+    frame_cache::deallocate(block, n * sizeof(T));
+  }
+  template <class U>
+  bool operator==(const allocator<U>& /*other*/) const noexcept {
+    return true;
+  }
+};
+
 }  // namespace cordma::frame_cache
