@@ -210,8 +210,8 @@ void post_and_wait(Thread& to, bench::latencies& each) {
   }
 }
 
-/// Waits that end at once, and those of a timer that is due: awaited by a task, or by a coroutine
-/// of asio across the bridge.
+/// Waits that end at once, and those of a timer that is due. A task awaits them, or a coroutine of
+/// asio.
 task<> await_ready(std::uint64_t n) {
   for (std::uint64_t i = 0; i < n; ++i) static_cast<void>(co_await ready(i));
 }
