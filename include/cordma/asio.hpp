@@ -93,7 +93,7 @@ class asio_reactor final : public reactor {
  private:
   void wait_for_inner() {
     struct ended {
-      using allocator_type = frame_cache::allocator<void>;
+      using allocator_type = frame_cache::detail::allocator<void>;
       [[nodiscard]] allocator_type get_allocator() const noexcept { return {}; }
       void operator()(const std::error_code& /*why*/) const noexcept { *is_waiting = false; }
       std::shared_ptr<bool> is_waiting;  // The reactor may be gone.
@@ -159,7 +159,7 @@ class asio_wait final : private waiter, public frame_cache::recycled {
   }
   void end() noexcept {
     struct completion {
-      using allocator_type = frame_cache::allocator<void>;
+      using allocator_type = frame_cache::detail::allocator<void>;
       [[nodiscard]] allocator_type get_allocator() const noexcept { return {}; }
       void operator()() { self.release()->complete(); }
       std::unique_ptr<asio_wait> self;

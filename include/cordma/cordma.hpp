@@ -7,7 +7,6 @@
 // This header includes all of cordma, for programs. Libraries better include what they use.
 
 #include <cordma/agent/agent_options.hpp>
-#include <cordma/agent/loan.hpp>
 #include <cordma/agent/remote_mr.hpp>
 #include <cordma/base/error.hpp>
 #include <cordma/base/result.hpp>

@@ -6,7 +6,7 @@
 #include "lending.hpp"
 #include "request/queue_pair.hpp"
 
-#include <cordma/agent/loan.hpp>
+#include <cordma/agent/remote_mr.hpp>
 #include <cordma/detail/coro/frame_cache.hpp>
 
 #include <optional>

@@ -5,7 +5,7 @@
 #include "grant_memory.hpp"
 #include "id_table.hpp"
 
-#include <cordma/agent/loan.hpp>
+#include <cordma/agent/remote_mr.hpp>
 #include <cordma/coro/task.hpp>
 
 #include <optional>

@@ -1,4 +1,4 @@
-#include <cordma/agent/loan.hpp>
+#include <cordma/agent/remote_mr.hpp>
 
 #include "lender.hpp"
 

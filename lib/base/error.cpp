@@ -11,11 +11,11 @@ namespace {
 
 struct meaning {
   const char* text;
-  remedy_kind remedy = remedy_kind::give_up;
+  failure::remedy_kind remedy = failure::remedy_kind::give_up;
 };
 
 meaning meaning_of(errc e) noexcept {
-  using enum remedy_kind;
+  using enum failure::remedy_kind;
   switch (e) {
     case errc::timed_out: return {"deadline passed", retry_later};
     case errc::disconnected: return {"disconnected", reconnect};
@@ -68,7 +68,8 @@ class category final : public std::error_category {
   const char* name_;
 };
 
-remedy_kind remedy_of_errno(int value) noexcept {
+failure::remedy_kind remedy_of_errno(int value) noexcept {
+  using enum failure::remedy_kind;
   switch (value) {
     case EAGAIN:
     case EBUSY:
@@ -79,14 +80,14 @@ remedy_kind remedy_of_errno(int value) noexcept {
     case ENFILE:
     case ECONNREFUSED:
     case ETIMEDOUT:
-    case EADDRINUSE: return remedy_kind::retry_later;
+    case EADDRINUSE: return retry_later;
     case ECONNRESET:
     case EPIPE:
-    case EIO: return remedy_kind::reconnect;
+    case EIO: return reconnect;
     case EOPNOTSUPP:
     case ENOSYS:
-    case ENODEV: return remedy_kind::fall_back;
-    default: return remedy_kind::give_up;
+    case ENODEV: return fall_back;
+    default: return give_up;
   }
 }
 
@@ -110,7 +111,7 @@ namespace {
 
 }  // namespace
 
-failure errno_failure(int errno_value, const char* call, object_id object,
+failure errno_failure(int errno_value, const char* call, failure::object_id object,
                       fixed_text<240> detail) noexcept {
   return {.code = {errno_value, std::system_category()},
           .call = call,
@@ -118,7 +119,7 @@ failure errno_failure(int errno_value, const char* call, object_id object,
           .detail = detail};
 }
 
-remedy_kind failure::remedy() const noexcept {
+failure::remedy_kind failure::remedy() const noexcept {
   if (code.category() == errc_category()) return meaning_of(errc(code.value())).remedy;
   // Every failed work completion leaves the queue pair in the error state.
   if (code.category() == wc_category()) return remedy_kind::reconnect;

@@ -14,11 +14,12 @@ fixed_text<240> detail_text(const char* format, ...) noexcept {
   return text;
 }
 
-void throw_failure(errc code, const char* call, fixed_text<240> detail, object_id object) {
+void throw_failure(errc code, const char* call, fixed_text<240> detail, failure::object_id object) {
   throw error{{.code = code, .call = call, .object = object, .detail = detail}};
 }
 
-void throw_errno(int errno_value, const char* call, fixed_text<240> detail, object_id object) {
+void throw_errno(int errno_value, const char* call, fixed_text<240> detail,
+                 failure::object_id object) {
   throw error{errno_failure(errno_value, call, object, detail)};
 }
 

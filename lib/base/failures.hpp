@@ -9,8 +9,8 @@ namespace cordma::detail {
 [[gnu::format(printf, 1, 2)]] fixed_text<240> detail_text(const char* format, ...) noexcept;
 
 [[noreturn]] void throw_failure(errc code, const char* call, fixed_text<240> detail,
-                                object_id object = {});
+                                failure::object_id object = {});
 [[noreturn]] void throw_errno(int errno_value, const char* call, fixed_text<240> detail = {},
-                              object_id object = {});
+                              failure::object_id object = {});
 
 }  // namespace cordma::detail

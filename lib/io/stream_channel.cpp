@@ -25,7 +25,7 @@ std::optional<std::size_t> stream_channel::try_read(std::span<std::byte> into) {
     const ssize_t n = ::recv(socket_.fd(), into.data(), into.size(), MSG_DONTWAIT);
     if (n >= 0) return std::size_t(n);
     if (errno == EINTR) continue;
-    const object_id name{"fd", std::uint64_t(socket_.fd())};
+    const failure::object_id name{"fd", std::uint64_t(socket_.fd())};
     if (errno != EAGAIN && errno != EWOULDBLOCK) detail::throw_errno(errno, "recv", {}, name);
     if (watch_.is_watching()) return std::nullopt;
     detail::throw_failure(errc::disconnected, "recv", "the reactor watches the socket no more",

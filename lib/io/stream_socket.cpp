@@ -31,7 +31,7 @@ using namespace std::string_literals;
 
 constexpr std::chrono::milliseconds backlog_pause{1};
 
-object_id name_of(int fd) noexcept { return {"fd", std::uint64_t(fd)}; }
+failure::object_id name_of(int fd) noexcept { return {"fd", std::uint64_t(fd)}; }
 
 unique_fd make_socket(const socket_address& address) {
   unique_fd fd{::socket(address.data()->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};

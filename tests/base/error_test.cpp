@@ -37,16 +37,16 @@ TEST_CASE("every code has a text of its own, and a number we don't know has one 
 }
 
 TEST_CASE("the remedy follows from the code", "[base]") {
-  CHECK(failure{.code = errc::timed_out}.remedy() == remedy_kind::retry_later);
-  CHECK(failure{.code = errc::disconnected}.remedy() == remedy_kind::reconnect);
-  CHECK(failure{.code = errc::no_device}.remedy() == remedy_kind::fall_back);
-  CHECK(failure{.code = errc::out_of_range}.remedy() == remedy_kind::give_up);
-  CHECK(failure{.code = errc::bad_message}.remedy() == remedy_kind::give_up);
-  CHECK(failure{.code = wc_errc::remote_access}.remedy() == remedy_kind::reconnect);
-  CHECK(errno_failure(ECONNREFUSED, "connect").remedy() == remedy_kind::retry_later);
-  CHECK(errno_failure(ECONNRESET, "read").remedy() == remedy_kind::reconnect);
-  CHECK(errno_failure(ENOSYS, "io_uring_setup").remedy() == remedy_kind::fall_back);
-  CHECK(errno_failure(EINVAL, "bind").remedy() == remedy_kind::give_up);
+  CHECK(failure{.code = errc::timed_out}.remedy() == failure::remedy_kind::retry_later);
+  CHECK(failure{.code = errc::disconnected}.remedy() == failure::remedy_kind::reconnect);
+  CHECK(failure{.code = errc::no_device}.remedy() == failure::remedy_kind::fall_back);
+  CHECK(failure{.code = errc::out_of_range}.remedy() == failure::remedy_kind::give_up);
+  CHECK(failure{.code = errc::bad_message}.remedy() == failure::remedy_kind::give_up);
+  CHECK(failure{.code = wc_errc::remote_access}.remedy() == failure::remedy_kind::reconnect);
+  CHECK(errno_failure(ECONNREFUSED, "connect").remedy() == failure::remedy_kind::retry_later);
+  CHECK(errno_failure(ECONNRESET, "read").remedy() == failure::remedy_kind::reconnect);
+  CHECK(errno_failure(ENOSYS, "io_uring_setup").remedy() == failure::remedy_kind::fall_back);
+  CHECK(errno_failure(EINVAL, "bind").remedy() == failure::remedy_kind::give_up);
 }
 
 TEST_CASE("an error is caught as a std::system_error with the failure's code and text", "[base]") {

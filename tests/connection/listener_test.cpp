@@ -324,7 +324,7 @@ TEST_CASE("a server that was restarted can be reconnected to", "[connection][dev
     p.rt.run(current_environment());
     const auto lost = p.rt.run(as_result(p.client.next_message()));
     CHECK(lost.failure().code == make_error_code(errc::disconnected));
-    CHECK(lost.failure().remedy() == remedy_kind::reconnect);
+    CHECK(lost.failure().remedy() == failure::remedy_kind::reconnect);
     CHECK(code_of_connect(p.rt, where) == std::errc::connection_refused);
     p.acceptor = p.rt.listen(where);
     p.rt.run(p.open({}));

@@ -187,7 +187,7 @@ TEST_CASE("a server process that was killed and started again can be reconnected
     const auto lost = rt.run(as_result(c.next_message()));
     REQUIRE(lost.has_failure());
     CHECK(lost.failure().code == make_error_code(errc::disconnected));
-    CHECK(lost.failure().remedy() == remedy_kind::reconnect);
+    CHECK(lost.failure().remedy() == failure::remedy_kind::reconnect);
     const auto refused = rt.run(as_result(rt.connect({"127.0.0.1", port})));
     REQUIRE(refused.has_failure());
     // The kernel ends a dead process's ring, which may hold the listener, after the process. Until

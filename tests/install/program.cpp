@@ -47,5 +47,5 @@ int main() {
   const cordma::failure lost{.code = cordma::errc::disconnected, .call = "poll"};
   std::printf("malloc is in %s\n", library_of_malloc());
   std::printf("cordma %d: %s\n", executor.run(answer(executor)), lost.to_string().c_str());
-  return is_error_caught() && lost.remedy() == cordma::remedy_kind::reconnect ? 0 : 1;
+  return is_error_caught() && lost.remedy() == cordma::failure::remedy_kind::reconnect ? 0 : 1;
 }

@@ -90,19 +90,18 @@ struct std::is_error_code_enum<cordma::wc_errc> : std::true_type {};
 
 namespace cordma {
 
-/// Ways in which a program can react to a failure (docs/errors.md has the table).
-enum class remedy_kind { retry_later, reconnect, fall_back, give_up };
-
-/// Names the object on which a call failed: {"qp", 0x1a2}. `kind` is a string literal; null: no
-/// object.
-struct object_id {
-  const char* kind = nullptr;
-  std::uint64_t number = 0;
-};
-
 /// Describes a failure: the call, the object, and the way out. Trivially copyable; building one
 /// never allocates. Prints as: `ibv_modify_qp(qp 0x1a2): Invalid argument: INIT to RTS skips RTR`.
 struct CORDMA_EXPORT [[nodiscard]] failure {
+  /// Names the object on which a call failed: {"qp", 0x1a2}. `kind` is a string literal; null: no
+  /// object.
+  struct object_id {
+    const char* kind = nullptr;
+    std::uint64_t number = 0;
+  };
+  /// Ways in which a program can react (docs/errors.md has the table).
+  enum class remedy_kind { retry_later, reconnect, fall_back, give_up };
+
   std::error_code code;   ///< An errno (system_category), a `wc_errc` or an `errc`.
   const char* call = "";  ///< A string literal: "ibv_modify_qp".
   object_id object{};
@@ -115,7 +114,8 @@ struct CORDMA_EXPORT [[nodiscard]] failure {
 };
 
 /// Makes the `failure` of a system call or verb: `code` is `errno_value` in the system category.
-CORDMA_EXPORT failure errno_failure(int errno_value, const char* call, object_id object = {},
+CORDMA_EXPORT failure errno_failure(int errno_value, const char* call,
+                                    failure::object_id object = {},
                                     fixed_text<240> detail = {}) noexcept;
 
 /// Thrown by setup, and by awaiting an operation that failed. `what()` is `failure().to_string()`.

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cordma/agent/loan.hpp>
 #include <cordma/agent/remote_mr.hpp>
 #include <cordma/base/time.hpp>
 #include <cordma/detail/base/export.hpp>

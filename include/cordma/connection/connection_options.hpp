@@ -19,19 +19,6 @@ namespace cordma {
 class credentials;
 class shared_receives;
 
-/// Finds a peer whose host died while the connection was idle: RC notices that only while something
-/// is in flight. After `interval` without a request of this side, the heartbeat posts a 0-byte
-/// WRITE. The connection ends if the WRITE has not completed after `misses` further intervals.
-///
-/// The kernel also probes the peer's host by TCP keepalive on the bootstrap socket, in whole
-/// seconds, even when `enabled` is false. If the peer grants no writes, keepalive is the only
-/// probe; without a socket (rdma_cm, information) it is a frame of the agents.
-struct heartbeat_options {
-  bool enabled = true;
-  time_span interval = std::chrono::seconds{1};  ///< At least 1 ms.
-  unsigned misses = 3;                           ///< At least 1.
-};
-
 /// The path that a connection's packets take through a network. Both sides use the same values,
 /// whichever side names them (docs/connecting.md).
 ///
@@ -54,6 +41,20 @@ struct connection_changes;
 
 /// Options of each connection, on either side. They are checked against the device at first use.
 struct CORDMA_EXPORT connection_options {
+  /// Finds a peer whose host died while the connection was idle: RC notices that only while
+  /// something is in flight. After `interval` without a request of this side, the heartbeat posts a
+  /// 0-byte WRITE. The connection ends if the WRITE has not completed after `misses` further
+  /// intervals.
+  ///
+  /// The kernel also probes the peer's host by TCP keepalive on the bootstrap socket, in whole
+  /// seconds, even when `enabled` is false. If the peer grants no writes, keepalive is the only
+  /// probe; without a socket (rdma_cm, information) it is a frame of the agents.
+  struct heartbeat_options {
+    bool enabled = true;
+    time_span interval = std::chrono::seconds{1};  ///< At least 1 ms.
+    unsigned misses = 3;                           ///< At least 1.
+  };
+
   /// Converts all options that are set; `port` 0 is unset. Null `credentials` are unset, too: such
   /// options never take the runtime's away.
   operator connection_changes() const noexcept;  // NOLINT: given in its place.
@@ -138,7 +139,7 @@ struct connection_changes {
   std::optional<std::uint8_t> retry_cnt{};
   std::optional<std::uint8_t> rnr_retry{};
   std::optional<std::uint8_t> min_rnr_timer{};
-  std::optional<heartbeat_options> heartbeat{};
+  std::optional<connection_options::heartbeat_options> heartbeat{};
   std::optional<agent_options> agent{};
   std::optional<const cordma::credentials*> credentials{};
   std::optional<bool> insecure{};

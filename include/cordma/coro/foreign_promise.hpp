@@ -101,7 +101,7 @@ class foreign_wait final : public foreign_outcome<std::remove_reference_t<Op>>,
 
   void follow(token stop, environment& env) {
     if (!stop.stop_possible()) return;
-    source_ = std::allocate_shared<stop_source>(frame_cache::allocator<stop_source>{});
+    source_ = std::allocate_shared<stop_source>(frame_cache::detail::allocator<stop_source>{});
     env.stop = stop_token{*source_};
     if (stop.stop_requested()) return source_->request_stop();
     scheduler* const ends_on = env.scheduler != nullptr ? env.scheduler : own_scheduler_of(op_);

@@ -22,16 +22,16 @@ class executor;
 
 namespace cordma::rpc {
 
-/// How a client that makes its own connections makes the next one.
-struct reconnect_options {
-  /// Wait before the second attempt in a row. It doubles with each attempt, up to `delay_max`.
-  time_span delay = std::chrono::milliseconds{10};
-  time_span delay_max = std::chrono::seconds{1};
-  /// Attempts that fail in a row before the waiting calls fail. 0: they wait for their deadlines.
-  unsigned attempts_max = 0;
-};
-
 struct client_options {
+  /// How a client that makes its own connections makes the next one.
+  struct reconnect_options {
+    /// Wait before the second attempt in a row. It doubles with each attempt, up to `delay_max`.
+    time_span delay = std::chrono::milliseconds{10};
+    time_span delay_max = std::chrono::seconds{1};
+    /// Attempts that fail in a row before the waiting calls fail. 0: they wait for their deadlines.
+    unsigned attempts_max = 0;
+  };
+
   stream_options stream{};
   /// Timeout of calls that name none. Every call has one, of 1 us to 24 h.
   time_span call_timeout = std::chrono::seconds{10};

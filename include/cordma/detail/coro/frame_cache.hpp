@@ -98,6 +98,8 @@ struct recycled {
   }
 };
 
+namespace detail {
+
 /// The allocator of objects that other libraries allocate. Any thread may deallocate.
 template <class T>
 struct allocator {
@@ -117,4 +119,5 @@ struct allocator {
   }
 };
 
+}  // namespace detail
 }  // namespace cordma::frame_cache
