@@ -1,14 +1,19 @@
 // Messages that are longer than a buffer: lent by one end, read by the other.
 #include <cordma/messages/message_stream.hpp>
 
+#include <cordma/base/unique_fd.hpp>
+
 #include <support/allocations.hpp>
+#include <support/device.hpp>
 #include <support/skip.hpp>
 #include <support/stream_pair.hpp>
 
 #include <catch2/catch.hpp>
 
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -30,6 +35,35 @@ TEST_CASE("a message of 1 GiB arrives whole", "[messages][device]") {
   }
   p.rt.run(pass_memory(p.a, p.b, memory.slice()));
   CHECK(p.b.counters().large_received == 1);
+}
+
+TEST_CASE("constants and cached memory are sent, long or short, and dma-bufs where there are some",
+          "[messages][device][M11][M12]") {
+  stream_pair p;
+  mr_allocator& memory = p.rt.memory();
+  const std::vector<std::byte> constant = seeded_bytes(100'000, 1);
+  std::vector<std::byte> bytes = seeded_bytes(100'000, 2);
+  const const_local_mr text = memory.register_external(constant);
+  const local_mr cached = memory.register_cached(bytes);
+  for (const size_t size : {size_t{1}, size_t{1000}, constant.size()}) {
+    p.rt.run(pass_memory(p.a, p.b, text.first(size)));
+    p.rt.run(pass_memory(p.a, p.b, cached.first(size)));
+  }
+  CHECK(p.b.counters().large_received == 2);
+  if (!test::is_soft()) return;  // rxe registers none.
+  const unique_fd file{::memfd_create("cordma test", MFD_CLOEXEC)};
+  REQUIRE(::ftruncate(file.get(), 100'000) == 0);
+  local_mr buffer = memory.register_dmabuf(file.get(), 0, 100'000);
+  std::ranges::copy(bytes, buffer.bytes().begin());
+  for (const size_t size : {size_t{1}, size_t{1000}, bytes.size()})
+    p.rt.run(pass_memory(p.a, p.b, buffer.first(size)));
+  // A message of memory that has gone fails alone: the stream goes on.
+  REQUIRE(::ftruncate(file.get(), 0) == 0);
+  for (const size_t size : {size_t{1}, size_t{1000}, bytes.size()}) {
+    const auto sent = p.rt.run(as_result(p.a.send(buffer.first(size))));
+    CHECK(code_of(sent) == std::errc::bad_address);
+  }
+  p.rt.run(pass_memory(p.a, p.b, cached.first(1000)));
 }
 
 namespace {
