@@ -180,9 +180,10 @@ TEST_CASE("a cache without room keeps nothing, and registers each time", "[memor
 
 TEST_CASE("a request in flight holds its registration, invalidated or evicted",
           "[memory][device][M12]") {
-  test::loopback link{{.min_rnr_timer = 20}};
+  // One packet, and a long timer: an emulated rxe loses longer messages that wait for a receive.
+  test::loopback link{{.min_rnr_timer = 28}};
   mr_allocator memory{link.pd, {.access = test::all_access, .cached_registrations_max = 1}};
-  buffer a(64 * kib, std::byte{7}), b(kib);
+  buffer a(512, std::byte{7}), b(kib);
   local_mr held = memory.register_cached(a);
   const local_mr_slice slice = held;
   auto sending = link.a->post(send(held));  // Waits for a receive.
