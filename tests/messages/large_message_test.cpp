@@ -66,6 +66,24 @@ TEST_CASE("constants and cached memory are sent, long or short, and dma-bufs whe
   p.rt.run(pass_memory(p.a, p.b, cached.first(1000)));
 }
 
+TEST_CASE("a large message of read-only pages is lent by a registration of its own",
+          "[messages][device][M11]") {
+  connection_options options = test::never_not_ready();
+  options.agent.lending.isolation_max = isolation::exact_registered;
+  test::connected_pair p{{}, options, options};
+  message_stream a{std::move(p.client)}, b{std::move(p.server)};
+  constexpr size_t size = 100'000;
+  void* const at = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(at != MAP_FAILED);
+  const std::span<const std::byte> pages{static_cast<const std::byte*>(at), size};
+  {
+    const const_local_mr memory = p.rt.memory().register_external(pages);
+    p.rt.run(pass_memory(a, b, memory));
+  }
+  CHECK(b.counters().large_received == 1);
+  CHECK(::munmap(at, size) == 0);
+}
+
 namespace {
 
 /// Stops large messages at every step that there is, then passes one.
