@@ -237,7 +237,8 @@ local_mr mr_allocator::state::register_external(std::span<const std::byte> memor
                                                 std::shared_ptr<void> keepalive, bool is_cached) {
   if (memory.empty()) throw_out_of_range("0 bytes: nothing to register");
   using enum verbs::access;
-  constexpr verbs::access writes = local_write | remote_write | remote_atomic;
+  // The kernel asks for pages that may be written where windows may be bound, too.
+  constexpr verbs::access writes = local_write | remote_write | remote_atomic | mw_bind;
   return own(
       [&](verbs::access flags) {
         return verbs::memory_region{pd_, const_cast<std::byte*>(memory.data()), memory.size(),
