@@ -12,11 +12,14 @@
 #include "../lib/memory/jemalloc.hpp"
 
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -123,6 +126,58 @@ BENCH_ON_DEVICE("memory/registration", "What does registering each buffer cost?"
         },
         allocate_and_free(memory, bytes));
   }
+}
+
+BENCH_ON_DEVICE("memory/cache", "From which size on is a cached registration worth it?") {
+  device d;
+  cordma::mr_allocator memory{d.pd};
+  for (const std::size_t bytes : sizes) {
+    std::vector<std::byte> buffer(bytes, std::byte{1});
+    const bench::work cached = [&](std::uint64_t n) {
+      for (; n > 0; --n) {
+        cordma::local_mr held = memory.register_cached(buffer);
+        use(held.bytes().data());
+      }
+    };
+    recorder.compare(
+        name_of(bytes, "registering each time"),
+        [&](std::uint64_t n) {
+          for (; n > 0; --n) {
+            const cordma::verbs::memory_region mr{d.pd, buffer.data(), bytes,
+                                                  cordma::verbs::access::local_write};
+          }
+        },
+        cached);
+    recorder.compare(
+        name_of(bytes, "copying into registered memory"),
+        [&](std::uint64_t n) {
+          for (; n > 0; --n) {
+            cordma::local_mr copy = memory.allocate_uninitialized(bytes);
+            std::memcpy(copy.bytes().data(), buffer.data(), bytes);
+            use(copy.bytes().data());
+          }
+        },
+        cached);
+  }
+  // One buffer is found at once; among a thousand there is a search.
+  std::vector<std::vector<std::byte>> all(1000, std::vector<std::byte>(4096));
+  const auto each = [&all](const auto& take) {
+    return [&all, &take](std::uint64_t n) {
+      for (std::size_t at = 0; n > 0; --n, at = (at + 7) % all.size()) take(all[at]);
+    };
+  };
+  const auto from_cache = [&](std::vector<std::byte>& one) {
+    cordma::local_mr held = memory.register_cached(one);
+    use(held.bytes().data());
+  };
+  const auto by_copy = [&](std::vector<std::byte>& one) {
+    cordma::local_mr copy = memory.allocate_uninitialized(one.size());
+    std::memcpy(copy.bytes().data(), one.data(), one.size());
+    use(copy.bytes().data());
+  };
+  each(from_cache)(all.size());
+  recorder.compare("1000 of 4 KiB, copying into registered memory", each(by_copy),
+                   each(from_cache));
 }
 
 BENCH_ON_DEVICE("memory/threads", "Do two threads allocate twice as much as one?") {

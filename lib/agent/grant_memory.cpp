@@ -105,7 +105,8 @@ void grant_memory::prepare(grant& g, verbs::access access) {
   } else if (g.isolation != isolation::exact) {
     // The reservation lets `keep` do without new memory.
     if (g.isolation == isolation::exact_registered && g.was_requested()) kept_.reserve(kept_max);
-    const auto flags = local_write | (g.isolation == isolation::shared_key ? access : mw_bind);
+    const auto own = memory.block()->access() & local_write;
+    const auto flags = own | (g.isolation == isolation::shared_key ? access : mw_bind);
     g.lent.registration.emplace(context_.lending.domain(), memory.bytes().data(), g.size_bytes,
                                 flags);
     region = &*g.lent.registration;

@@ -82,9 +82,11 @@ lending::own_domain lending::make_domain(mr_allocator& like) {
 
 void lending::leaver::operator()(lending_domain* domain) const noexcept {
   domain->is_left = true;
-  domain->from.domains_.remove_if([](const lending_domain& d) {
+  domain->from.domains_.remove_if([](lending_domain& d) {
+    if (!d.is_left) return false;
+    d.memory.trim();  // Ends registrations that only the cache keeps.
     const mr_allocator_statistics now = d.memory.statistics();
-    return d.is_left && now.in_use_bytes == 0 && now.external_bytes == 0;
+    return now.in_use_bytes == 0 && now.external_bytes == 0;
   });
 }
 

@@ -3,7 +3,9 @@
 #include "annotations.hpp"
 #include "base/failures.hpp"
 #include "chunk_store.hpp"
+#include "descriptor_mapping.hpp"
 #include "registered_arena.hpp"
+#include "registration_cache.hpp"
 #include "thread_caches.hpp"
 #include "verbs/access.hpp"
 
@@ -73,8 +75,10 @@ class [[gnu::visibility("hidden")]] mr_allocator::state {
         arena_{chunks_},
         caches_{arena_.flags(),
                 options.thread_caches,
-                {pd.native_handle(), options.access, &release, this, &registration}} {}
+                {pd.native_handle(), options.access, &release, this, &registration}},
+        cache_{{options.cached_registrations_max, options.cached_bytes_max}} {}
   ~state() {
+    cache_.trim();
     CORDMA_ASSERT(caches_.in_use_bytes() == 0,
                   "an allocator was destroyed while memory of it is in use");
     CORDMA_ASSERT(external_bytes_.load() == 0,
@@ -82,7 +86,14 @@ class [[gnu::visibility("hidden")]] mr_allocator::state {
   }
 
   local_mr allocate(std::size_t size, std::size_t alignment);
-  local_mr register_external(std::span<std::byte> memory, std::shared_ptr<void> keepalive);
+  /// Registers memory of the program's own, for the whole access or for reading only.
+  local_mr register_external(std::span<const std::byte> memory, bool is_writable,
+                             std::shared_ptr<void> keepalive, bool is_cached = false);
+  local_mr register_dmabuf(int fd, std::uint64_t offset, std::size_t size);
+  local_mr register_cached(std::span<const std::byte> memory, bool is_writable);
+  std::size_t invalidate(std::span<const std::byte> range) noexcept {
+    return cache_.invalidate(range);
+  }
   void trim(std::size_t keep_bytes);
   [[nodiscard]] mr_allocator_counters counters() const noexcept;
   [[nodiscard]] std::size_t in_use_bytes() const noexcept { return caches_.in_use_bytes(); }
@@ -107,6 +118,9 @@ class [[gnu::visibility("hidden")]] mr_allocator::state {
                                                            void* context) noexcept {
     return static_cast<external*>(context)->mr;
   }
+  /// Makes the owner of what `make` registers.
+  template <class Make>
+  local_mr own(Make make, memory_block::rights granted, std::shared_ptr<void> keepalive);
   static void release_external(memory_block&, void* context) noexcept;
   [[noreturn]] void throw_refused(std::size_t size) const;
 
@@ -118,6 +132,7 @@ class [[gnu::visibility("hidden")]] mr_allocator::state {
   chunk_store chunks_;
   registered_arena arena_;
   thread_caches caches_;
+  registration_cache cache_;
 };
 
 local_mr mr_allocator::state::allocate(std::size_t size, std::size_t alignment) {
@@ -199,24 +214,65 @@ void mr_allocator::state::throw_refused(std::size_t size) const {
   throw error{chunks_.refusal()};
 }
 
-local_mr mr_allocator::state::register_external(std::span<std::byte> memory,
-                                                std::shared_ptr<void> keepalive) {
-  if (memory.empty()) throw_out_of_range("0 bytes: nothing to register");
+template <class Make>
+local_mr mr_allocator::state::own(Make make, memory_block::rights granted,
+                                  std::shared_ptr<void> keepalive) {
   std::unique_ptr<external> owned;
   try {
-    owned.reset(new external{
-        std::move(keepalive), {pd_, memory.data(), memory.size(), options.access}, *this});
+    owned.reset(new external{std::move(keepalive), make(granted.access), *this});
   } catch (const error&) {
     ++external_failed_;
     throw;
   }
-  memory_block& block = memory_block::make({pd_.native_handle(), options.access, &release_external,
-                                            owned.get(), &registration_external});
-  external_bytes_ += memory.size();
-  ++external_registrations_;
+  memory_block& block = memory_block::make(
+      {pd_.native_handle(), granted, &release_external, owned.get(), &registration_external});
   const verbs::memory_region& mr = owned.release()->mr;
-  return {mr.address(), memory.size(), mr.lkey(), verbs::is_remote(options.access) ? mr.rkey() : 0,
+  external_bytes_ += mr.length();
+  ++external_registrations_;
+  return {mr.address(), mr.length(), mr.lkey(), verbs::is_remote(granted.access) ? mr.rkey() : 0,
           block};
+}
+
+local_mr mr_allocator::state::register_external(std::span<const std::byte> memory, bool is_writable,
+                                                std::shared_ptr<void> keepalive, bool is_cached) {
+  if (memory.empty()) throw_out_of_range("0 bytes: nothing to register");
+  using enum verbs::access;
+  // The kernel asks for pages that may be written where windows may be bound, too.
+  constexpr verbs::access writes = local_write | remote_write | remote_atomic | mw_bind;
+  return own(
+      [&](verbs::access flags) {
+        return verbs::memory_region{pd_, const_cast<std::byte*>(memory.data()), memory.size(),
+                                    flags};
+      },
+      {is_writable ? options.access : options.access & ~writes, is_cached}, std::move(keepalive));
+}
+
+local_mr mr_allocator::state::register_dmabuf(int fd, std::uint64_t offset, std::size_t size) {
+  if (size == 0) throw_out_of_range("0 bytes: nothing to register");
+  const bool is_writable = verbs::allows(options.access, verbs::access::local_write);
+  const auto at = std::make_shared<descriptor_mapping>(fd, offset, size, is_writable);
+  return own(
+      [&](verbs::access flags) {
+        return verbs::memory_region{pd_, fd, offset, size, at->address(), flags};
+      },
+      {options.access, true}, at);
+}
+
+local_mr mr_allocator::state::register_cached(std::span<const std::byte> memory, bool is_writable) {
+  if (memory.empty()) throw_out_of_range("0 bytes: nothing to register");
+  if (std::optional<local_mr> known = cache_.find(memory, is_writable)) return std::move(*known);
+  const auto make = [&] { return register_external(memory, is_writable, {}, true); };
+  std::optional<local_mr> made;
+  try {
+    made = make();
+  } catch (const error& e) {
+    // Cached registrations may have used up the device, or RLIMIT_MEMLOCK.
+    const std::error_code why = e.failure().code;
+    const bool is_full =
+        why == std::errc::not_enough_memory || why == std::errc::operation_not_permitted;
+    if (!is_full || !cache_.trim()) throw;
+  }
+  return cache_.add(made ? std::move(*made) : make(), is_writable);
 }
 
 void mr_allocator::state::release_external(memory_block& block, void* context) noexcept {
@@ -229,6 +285,7 @@ void mr_allocator::state::release_external(memory_block& block, void* context) n
 }
 
 void mr_allocator::state::trim(std::size_t keep_bytes) {
+  cache_.trim();
   caches_.flush();
   arena_.purge();
   chunks_.trim(keep_bytes);
@@ -239,6 +296,10 @@ mr_allocator_counters mr_allocator::state::counters() const noexcept {
   all.external_bytes = external_bytes_.load(std::memory_order_relaxed);
   all.registrations += external_registrations_.load(std::memory_order_relaxed);
   all.registrations_failed += external_failed_.load(std::memory_order_relaxed);
+  all.cached_bytes = cache_.count().bytes.value();
+  all.cache_hits = cache_.count().hits.value();
+  all.cache_misses = cache_.count().misses.value();
+  all.cache_evictions = cache_.count().evictions.value();
   return all;
 }
 
@@ -247,10 +308,14 @@ mr_allocator_counters& mr_allocator_counters::operator+=(
   registered_bytes += other.registered_bytes;
   registered_bytes_peak += other.registered_bytes_peak;
   external_bytes += other.external_bytes;
+  cached_bytes += other.cached_bytes;
   chunks += other.chunks;
   registrations += other.registrations;
   registrations_failed += other.registrations_failed;
   deregistrations_refused += other.deregistrations_refused;
+  cache_hits += other.cache_hits;
+  cache_misses += other.cache_misses;
+  cache_evictions += other.cache_evictions;
   return *this;
 }
 
@@ -268,7 +333,23 @@ local_mr mr_allocator::allocate_zeroed(std::size_t size_bytes, std::size_t align
 }
 local_mr mr_allocator::register_external(std::span<std::byte> memory,
                                          std::shared_ptr<void> keepalive) {
-  return state_->register_external(memory, std::move(keepalive));
+  return state_->register_external(memory, true, std::move(keepalive));
+}
+const_local_mr mr_allocator::register_constant(std::span<const std::byte> memory,
+                                               std::shared_ptr<void> keepalive) {
+  return state_->register_external(memory, false, std::move(keepalive));
+}
+local_mr mr_allocator::register_dmabuf(int fd, std::uint64_t offset, std::size_t size_bytes) {
+  return state_->register_dmabuf(fd, offset, size_bytes);
+}
+local_mr mr_allocator::register_cached(std::span<std::byte> memory) {
+  return state_->register_cached(memory, true);
+}
+const_local_mr mr_allocator::register_cached_constant(std::span<const std::byte> memory) {
+  return state_->register_cached(memory, false);
+}
+std::size_t mr_allocator::invalidate(std::span<const std::byte> range) noexcept {
+  return state_->invalidate(range);
 }
 void mr_allocator::trim(std::size_t keep_bytes) { state_->trim(keep_bytes); }
 mr_allocator_counters mr_allocator::counters() const noexcept { return state_->counters(); }

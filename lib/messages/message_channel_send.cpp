@@ -1,5 +1,6 @@
 #include "base/caught.hpp"
 #include "base/failures.hpp"
+#include "memory/guarded_copy.hpp"
 #include "message_channel.hpp"
 
 #include <endian.h>
@@ -255,6 +256,12 @@ task<> message_channel::send_memory(channel_ref self, const_local_mr_slice bytes
   if (env.stop.stop_requested()) throw cancelled{};
   if (!channel.opened_.is_set() || channel.failed_) co_await channel.opened();
   if (bytes.size_bytes() <= channel.peer().buffer_bytes) {
+    if (bytes.is_held() && bytes.block()->is_device_only()) {
+      local_mr copy = channel.memory_->allocate_uninitialized(bytes.size_bytes());
+      guarded_copy(copy.bytes().data(), bytes.bytes());
+      kept = std::move(copy);
+      bytes = kept;
+    }
     small_send message{channel.executor_, bytes.bytes(), immediate};
     channel.send(message);
     if (!message.ended.is_set()) co_await message.ended.wait();

@@ -14,6 +14,14 @@ bool is_long(const wr_summary& request) noexcept {
   return !request.local.empty() && request.local[0].size_bytes() > doorbell_batch::short_bytes_max;
 }
 
+/// Returns false if the processor must not read the memory, as it does for inline data.
+bool can_go_inline(std::span<const const_local_mr_slice> slices) noexcept {
+  for (const const_local_mr_slice& slice : slices)
+    if (slice.is_held() && slice.block()->is_device_only()) [[unlikely]]
+      return false;
+  return true;
+}
+
 /// Makes the outcome of a request that never reaches the device.
 request_outcome refused(errc code, std::uint64_t value = 0, std::uint64_t limit = 0) noexcept {
   return {.code = code, .call = "post_send", .value = value, .limit = limit};
@@ -129,7 +137,8 @@ inline int send_queue::fill_wr(const wr_summary& request, ibv_send_wr& wr, ibv_s
                           .lkey = slice.lkey()};
     bytes += slice.size_bytes();
   }
-  if (bytes != 0 && bytes <= inline_max_ && !request.is_read()) wr.send_flags |= IBV_SEND_INLINE;
+  if (bytes != 0 && bytes <= inline_max_ && !request.is_read() && can_go_inline(request.local))
+    wr.send_flags |= IBV_SEND_INLINE;
   if (request.to != nullptr) {
     wr.wr.ud = {
         .ah = request.to->path, .remote_qpn = request.to->qpn, .remote_qkey = request.to->qkey};

@@ -163,12 +163,17 @@ void write_memory(exposition& to) {
   plain("memory_registered_peak_bytes", "The most that it ever was.", &of::registered_bytes_peak);
   plain("memory_external_bytes", "Bytes registered that are the program's own.",
         &of::external_bytes);
+  plain("memory_cached_bytes", "Bytes of registrations that the cache keeps.", &of::cached_bytes);
   plain("memory_chunks", "Chunks of registered memory.", &of::chunks);
   plain("memory_registrations_total", "Registrations made.", &of::registrations);
   plain("memory_registrations_failed_total", "Registrations that failed.",
         &of::registrations_failed);
   plain("memory_deregistrations_refused_total", "Chunks that had to be kept.",
         &of::deregistrations_refused);
+  plain("memory_cache_hits_total", "Registrations found in the cache.", &of::cache_hits);
+  plain("memory_cache_misses_total", "Registrations not found in the cache.", &of::cache_misses);
+  plain("memory_cache_evictions_total", "Cached registrations that went for want of room.",
+        &of::cache_evictions);
 }
 
 }  // namespace

@@ -11,6 +11,10 @@ namespace cordma::verbs {
 namespace {
 
 constexpr const char* reg_mr = "ibv_reg_mr";
+constexpr const char* reg_dmabuf_mr = "ibv_reg_dmabuf_mr";
+/// The flags that the kernel takes for a dma-buf (uverbs_std_types_mr.c).
+constexpr access dmabuf_flags = access::local_write | access::remote_write | access::remote_read |
+                                access::remote_atomic | access::relaxed_ordering;
 
 void check_flags(access flags) {
   const bool writes_remotely =
@@ -22,8 +26,19 @@ void check_flags(access flags) {
   }
 }
 
+bool pages_on_demand(const protection_domain& pd) noexcept {
+  ibv_device_attr_ex attributes{};
+  return ibv_query_device_ex(pd.native_handle()->context, nullptr, &attributes) == 0 &&
+         (attributes.odp_caps.general_caps & IBV_ODP_SUPPORT) != 0;
+}
+
 [[noreturn]] void throw_cannot_register(int error, std::size_t length, access flags,
-                                        const device_limits& limits) {
+                                        const protection_domain& pd) {
+  const device_limits& limits = pd.limits();
+  if (allows(flags, access::on_demand) && !pages_on_demand(pd)) {
+    detail::throw_failure(errc::not_supported, reg_mr,
+                          "the device has no paging on demand: register without on_demand");
+  }
   if (detail::may_be_memlock(error)) {
     const std::string subject = std::to_string((length + 1023) / 1024) + " KiB";
     detail::throw_errno(error, reg_mr,
@@ -40,6 +55,19 @@ void check_flags(access flags) {
                       detail::detail_text("%zu bytes for %s", length, to_string(flags).c_str()));
 }
 
+[[noreturn]] void throw_no_dmabuf(int error, int fd, std::uint64_t offset, std::size_t length) {
+  if (error == EOPNOTSUPP || error == ENOSYS || error == EPROTONOSUPPORT) {
+    detail::throw_failure(errc::not_supported, reg_dmabuf_mr,
+                          "the device registers no dma-bufs: map it, and register the mapping");
+  }
+  const char* const why = error == EINVAL  ? "it is no dma-buf, or shorter"
+                          : error == EBADF ? "it is not open"
+                                           : "the device did not take it";
+  detail::throw_errno(error, reg_dmabuf_mr,
+                      detail::detail_text("descriptor %d, %zu bytes from %llu: %s", fd, length,
+                                          static_cast<unsigned long long>(offset), why));
+}
+
 }  // namespace
 
 void memory_region::deregisterer::operator()(ibv_mr* mr) const noexcept {
@@ -48,11 +76,22 @@ void memory_region::deregisterer::operator()(ibv_mr* mr) const noexcept {
 }
 
 memory_region::memory_region(protection_domain& pd, void* address, std::size_t length, access flags)
-    : flags_{flags} {
+    : address_{static_cast<std::byte*>(address)}, flags_{flags} {
   check_flags(flags);
   detail::check_range(reg_mr, "length", length, 0, pd.limits().mr_size_max_bytes, "the device's");
   mr_.reset(ibv_reg_mr(pd.native_handle(), address, length, unsigned(flags)));
-  if (mr_ == nullptr) throw_cannot_register(errno, length, flags, pd.limits());
+  if (mr_ == nullptr) throw_cannot_register(errno, length, flags, pd);
+}
+
+memory_region::memory_region(protection_domain& pd, int fd, std::uint64_t offset,
+                             std::size_t length, void* address, access flags)
+    : address_{static_cast<std::byte*>(address)}, flags_{flags & dmabuf_flags} {
+  check_flags(flags_);
+  detail::check_range(reg_dmabuf_mr, "length", length, 0, pd.limits().mr_size_max_bytes,
+                      "the device's");
+  mr_.reset(ibv_reg_dmabuf_mr(pd.native_handle(), offset, length,
+                              reinterpret_cast<std::uint64_t>(address), fd, int(flags_)));
+  if (mr_ == nullptr) throw_no_dmabuf(errno, fd, offset, length);
 }
 
 int memory_region::deregister() noexcept {

@@ -49,6 +49,21 @@ TEST_CASE("a block lives until its last holder lets go, and is released once", "
   CHECK_FALSE(block.try_acquire(generation));
 }
 
+TEST_CASE("a block that is revoked is stale, and its owner still holds it", "[memory][M10]") {
+  int released = 0;
+  memory_block& block = make(released);
+  const std::uint32_t generation = block.generation();
+  REQUIRE(block.try_acquire(generation));
+  CHECK(block.revoke(generation));
+  CHECK_FALSE(block.revoke(generation));
+  CHECK_FALSE(block.try_acquire(generation));
+  CHECK(block.holders() == 2);
+  block.give_up();
+  CHECK(released == 0);
+  block.release();
+  CHECK(released == 1);
+}
+
 TEST_CASE("a block's next life is not held by what is left of the one before", "[memory][M10]") {
   int released = 0;
   memory_block& first = make(released);

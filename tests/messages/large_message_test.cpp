@@ -1,14 +1,19 @@
 // Messages that are longer than a buffer: lent by one end, read by the other.
 #include <cordma/messages/message_stream.hpp>
 
+#include <cordma/base/unique_fd.hpp>
+
 #include <support/allocations.hpp>
+#include <support/device.hpp>
 #include <support/skip.hpp>
 #include <support/stream_pair.hpp>
 
 #include <catch2/catch.hpp>
 
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -30,6 +35,58 @@ TEST_CASE("a message of 1 GiB arrives whole", "[messages][device]") {
   }
   p.rt.run(pass_memory(p.a, p.b, memory.slice()));
   CHECK(p.b.counters().large_received == 1);
+}
+
+TEST_CASE("constants and cached memory are sent, long or short, and dma-bufs where there are some",
+          "[messages][device][M11][M12]") {
+  stream_pair p;
+  mr_allocator& memory = p.rt.memory();
+  const std::vector<std::byte> constant = seeded_bytes(100'000, 1);
+  std::vector<std::byte> bytes = seeded_bytes(100'000, 2);
+  const const_local_mr text = memory.register_external(constant);
+  const local_mr cached = memory.register_cached(bytes);
+  for (const size_t size : {size_t{1}, size_t{1000}, constant.size()}) {
+    p.rt.run(pass_memory(p.a, p.b, text.first(size)));
+    p.rt.run(pass_memory(p.a, p.b, cached.first(size)));
+  }
+  CHECK(p.b.counters().large_received == 2);
+  if (!test::is_soft()) return;  // rxe registers none.
+  const unique_fd file{::memfd_create("cordma test", MFD_CLOEXEC)};
+  REQUIRE(::ftruncate(file.get(), 100'000) == 0);
+  local_mr buffer = memory.register_dmabuf(file.get(), 0, 100'000);
+  std::ranges::copy(bytes, buffer.bytes().begin());
+  for (const size_t size : {size_t{1}, size_t{1000}, bytes.size()})
+    p.rt.run(pass_memory(p.a, p.b, buffer.first(size)));
+  // A message of memory that has gone fails alone: the stream goes on.
+  REQUIRE(::ftruncate(file.get(), 0) == 0);
+  for (const size_t size : {size_t{1}, size_t{1000}, bytes.size()}) {
+    const auto sent = p.rt.run(as_result(p.a.send(buffer.first(size))));
+    CHECK(code_of(sent) == std::errc::bad_address);
+  }
+  p.rt.run(pass_memory(p.a, p.b, cached.first(1000)));
+}
+
+TEST_CASE("a large message of read-only pages is lent by a registration of its own",
+          "[messages][device][M11]") {
+  connection_options options = test::never_not_ready();
+  options.agent.lending.isolation_max = isolation::exact_registered;
+  test::connected_pair p{{}, options, options};
+  message_stream a{std::move(p.client)}, b{std::move(p.server)};
+  constexpr size_t size = 100'000;
+  void* const at = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(at != MAP_FAILED);
+  const std::span<const std::byte> pages{static_cast<const std::byte*>(at), size};
+  {
+    const const_local_mr memory = p.rt.memory().register_external(pages);
+    p.rt.run(pass_memory(a, b, memory.first(1)));
+    if (test::is_soft())
+      p.rt.run(pass_memory(a, b, memory));
+    else  // The kernel binds no window to pages that may not be written.
+      CHECK(code_of(p.rt.run(as_result(a.send(memory)))) == std::errc::bad_address);
+    p.rt.run(pass_memory(a, b, memory.first(1)));
+  }
+  CHECK(b.counters().large_received == (test::is_soft() ? 1 : 0));
+  CHECK(::munmap(at, size) == 0);
 }
 
 namespace {

@@ -150,6 +150,14 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uin
   return made(kind::mr, (*next)(pd, address, length, iova, access));
 }
 
+ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std::uint64_t iova,
+                          int fd, int access) {
+  static constinit real<ibv_mr*(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int)> next{
+      "ibv_reg_dmabuf_mr", "IBVERBS_1.12"};
+  if (must_fail("ibv_reg_dmabuf_mr")) return nullptr;
+  return made(kind::mr, (*next)(pd, offset, length, iova, fd, access));
+}
+
 int ibv_dereg_mr(ibv_mr* mr) {
   static constinit real<int(ibv_mr*)> next{"ibv_dereg_mr", "IBVERBS_1.1"};
   if (verbs_faults::refusals > 0) {

@@ -10,6 +10,8 @@
 
 namespace cordma {
 
+class registration_cache;
+
 /// Owns a piece of registered memory. Move-only. Destroying it makes its slices stale at once; the
 /// memory itself is freed when the last request in flight that names it has completed. The owner
 /// must be destroyed before its protection domain. \thread any, one at a time.
@@ -83,11 +85,39 @@ class CORDMA_EXPORT local_mr {
   }
 
  private:
+  friend class registration_cache;
   [[noreturn]] static void throw_not_remote();
 
   local_mr_slice whole_;
   std::uint32_t rkey_ = 0;
   bool is_owner_ = true;
+};
+
+/// Owns memory that was registered for reading only: the program's constants, files mapped
+/// read-only. A `local_mr` converts to it. \thread as `local_mr`.
+class const_local_mr {
+ public:
+  const_local_mr() noexcept = default;
+  const_local_mr(local_mr&& memory) noexcept : memory_{std::move(memory)} {}
+
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return memory_.size_bytes(); }
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return memory_.bytes(); }
+  [[nodiscard]] verbs::access access() const noexcept { return memory_.access(); }
+  /// Returns all of the memory, or a part. \errors errc::out_of_range.
+  [[nodiscard]] const_local_mr_slice slice() const noexcept { return memory_.slice(); }
+  [[nodiscard]] const_local_mr_slice slice(std::size_t offset, std::size_t length) const {
+    return memory_.slice(offset, length);
+  }
+  [[nodiscard]] const_local_mr_slice first(std::size_t length) const { return slice(0, length); }
+  [[nodiscard]] const_local_mr_slice last(std::size_t length) const { return memory_.last(length); }
+  operator const_local_mr_slice() const noexcept { return slice(); }
+  /// Returns the slice by which a peer reads this memory. \errors as `local_mr`.
+  [[nodiscard]] remote_mr_slice remote_slice() const { return memory_.remote_slice(); }
+
+  void reset() noexcept { memory_.reset(); }
+
+ private:
+  local_mr memory_;
 };
 
 }  // namespace cordma

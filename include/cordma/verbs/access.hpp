@@ -18,8 +18,10 @@ enum class access : unsigned {
   remote_atomic = IBV_ACCESS_REMOTE_ATOMIC,
   mw_bind = IBV_ACCESS_MW_BIND,
   zero_based = IBV_ACCESS_ZERO_BASED,
-  on_demand = IBV_ACCESS_ON_DEMAND,
-  hugetlb = IBV_ACCESS_HUGETLB,
+  on_demand = IBV_ACCESS_ON_DEMAND,  ///< The device follows the page tables and pins nothing.
+  hugetlb = IBV_ACCESS_HUGETLB,      ///< With `on_demand`: the memory is in huge pages.
+  /// Writes and reads of the device may pass each other on the bus; a device without ignores it.
+  relaxed_ordering = IBV_ACCESS_RELAXED_ORDERING,
 };
 
 constexpr access operator|(access a, access b) noexcept {

@@ -18,12 +18,20 @@ class CORDMA_EXPORT memory_region {
  public:
   /// Registers (pins) `length` bytes at `address`.
   /// \errors  ENOMEM, EPERM: RLIMIT_MEMLOCK is too low (the detail gives it). EINVAL: remote write
-  ///   or atomic without local_write. errc::limit_exceeded: longer than mr_size_max_bytes.
+  ///   or atomic without local_write. EFAULT: not mapped so. errc::limit_exceeded: longer than
+  ///   mr_size_max_bytes. errc::not_supported: the device has no paging on demand.
   /// \cost  a system call that touches every page: about 50 us for 1 MiB. Never per operation.
   memory_region(protection_domain& pd, void* address, std::size_t length, access flags);
+  /// Registers `length` bytes of a dma-buf from `offset` on (ibv_reg_dmabuf_mr(3)). Requests name
+  /// them from `address` on, which is no further into its page than `offset` is. `mw_bind` and the
+  /// flags about pages are left out. `fd` may be closed then.
+  /// \errors  EBADF. EINVAL: `fd` is no dma-buf, or shorter. errc::not_supported: the device
+  ///   registers none.
+  memory_region(protection_domain& pd, int fd, std::uint64_t offset, std::size_t length,
+                void* address, access flags);
 
   [[nodiscard]] ibv_mr* native_handle() const noexcept { return mr_.get(); }
-  [[nodiscard]] std::byte* address() const noexcept { return static_cast<std::byte*>(mr_->addr); }
+  [[nodiscard]] std::byte* address() const noexcept { return address_; }
   [[nodiscard]] std::size_t length() const noexcept { return mr_->length; }
   [[nodiscard]] std::uint32_t lkey() const noexcept { return mr_->lkey; }
   [[nodiscard]] std::uint32_t rkey() const noexcept { return mr_->rkey; }
@@ -40,6 +48,7 @@ class CORDMA_EXPORT memory_region {
   };
 
   std::unique_ptr<ibv_mr, deregisterer> mr_;
+  std::byte* address_;
   access flags_;
 };
 

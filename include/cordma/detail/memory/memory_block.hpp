@@ -28,10 +28,19 @@ class alignas(64) memory_block {
   using registration_function = const verbs::memory_region& (*)(const memory_block&,
                                                                 void* context) noexcept;
 
+  /// Rights to memory. If its pages may go, only the device reads them: a request then fails, where
+  /// a copy by the processor would end the process.
+  struct rights {
+    constexpr rights() noexcept = default;
+    constexpr rights(verbs::access of, bool only_by_device = false) noexcept
+        : access{of}, is_device_only{only_by_device} {}
+    verbs::access access{};
+    bool is_device_only = false;
+  };
   /// The properties that the blocks of one owner share.
   struct kind {
     ibv_pd* pd;
-    verbs::access access;
+    rights granted;
     release_function on_release;
     void* context;
     registration_function registration = nullptr;
@@ -64,7 +73,8 @@ class alignas(64) memory_block {
     return std::uint32_t(word_.load(std::memory_order_relaxed) >> 32);
   }
   [[nodiscard]] const ibv_pd* pd() const noexcept { return kind_.pd; }
-  [[nodiscard]] verbs::access access() const noexcept { return kind_.access; }
+  [[nodiscard]] verbs::access access() const noexcept { return kind_.granted.access; }
+  [[nodiscard]] bool is_device_only() const noexcept { return kind_.granted.is_device_only; }
   /// Returns the registration of acquired memory. Null: it is unknown.
   [[nodiscard]] const verbs::memory_region* registration() const noexcept {
     return kind_.registration == nullptr ? nullptr : &kind_.registration(*this, kind_.context);
@@ -96,6 +106,17 @@ class alignas(64) memory_block {
     constexpr std::uint64_t next_generation_one_less = (std::uint64_t{1} << 32) - 1;
     if (std::uint32_t(word_.fetch_add(next_generation_one_less, std::memory_order_acq_rel)) == 1)
       dispose();
+  }
+  /// Makes slices of that generation stale, as the owner's end does, but the owner still holds the
+  /// memory. Returns false if they were stale before.
+  bool revoke(std::uint32_t generation) noexcept {
+    constexpr std::uint64_t next_generation = std::uint64_t{1} << 32;
+    std::uint64_t word = word_.load(std::memory_order_relaxed);
+    do {
+      if (std::uint32_t(word >> 32) != generation) return false;
+    } while (!word_.compare_exchange_weak(word, word + next_generation, std::memory_order_acq_rel,
+                                          std::memory_order_relaxed));
+    return true;
   }
 
  private:
