@@ -1,10 +1,8 @@
 #include <cordma/datagram/datagram_socket.hpp>
 
+#include "sockets.hpp"
 #include "support/allocations.hpp"
-#include "support/connected_pair.hpp"
 #include "support/leaks.hpp"
-
-#include <cordma/coro/with_timeout.hpp>
 
 #include <catch2/catch.hpp>
 
@@ -17,50 +15,9 @@
 #include <string_view>
 
 using namespace cordma;
+using namespace cordma::test;
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
-
-namespace {
-
-constexpr std::uint32_t qkey = 0x1234;
-
-/// Two sockets of one runtime.
-struct two_sockets {
-  explicit two_sockets(const datagram_options& a_options = {.qkey = qkey},
-                       const datagram_options& b_options = {.qkey = qkey})
-      : a{rt.open_datagram(a_options)}, b{rt.open_datagram(b_options)} {}
-
-  [[nodiscard]] local_mr text(std::string_view bytes) {
-    local_mr made = rt.memory().allocate_zeroed(std::max<std::size_t>(bytes.size(), 1));
-    std::memcpy(made.bytes().data(), bytes.data(), bytes.size());
-    return made;
-  }
-  [[nodiscard]] local_mr buffer() { return rt.memory().allocate_zeroed(b.payload_max()); }
-  void post_to(datagram_socket& to, std::size_t count = 1) {
-    for (std::size_t n = 0; n < count; ++n) {
-      buffers.push_back(buffer());
-      to.post_recv(buffers.back().slice());
-    }
-  }
-  datagram next(datagram_socket& from) { return rt.run(with_timeout(from.next_datagram(), 10s)); }
-  template <class Op>
-  failure failure_of(Op op) {
-    const auto outcome = rt.run(as_result(std::move(op)));
-    return outcome.has_failure() ? outcome.failure() : failure{};
-  }
-
-  runtime rt{test::on_test_device()};
-  std::vector<local_mr> buffers;
-  datagram_socket a;
-  datagram_socket b;
-};
-
-std::string text_of(const datagram& d) {
-  const local_mr_slice bytes = d.payload();
-  return {reinterpret_cast<const char*>(bytes.bytes().data()), bytes.size_bytes()};
-}
-
-}  // namespace
 
 TEST_CASE("a datagram arrives with its sender's address, which takes an answer",
           "[datagram][device]") {
