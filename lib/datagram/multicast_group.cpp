@@ -61,7 +61,7 @@ multicast_group* datagram_state::find_group(const datagram_address& of, bool sen
 
 task<counted_ref<multicast_group>> datagram_state::join(counted_ref<datagram_state> self,
                                                         ibv_gid mgid, bool send_only) {
-  check_open(*self.get());
+  check_open(*self.get(), "join");
   self->check_group(mgid);
   if (self->port_.is_ethernet()) co_return self->join_ip_group(mgid, send_only);
   co_return co_await self->join_subnet_group(mgid, send_only);
@@ -89,7 +89,7 @@ task<counted_ref<multicast_group>> datagram_state::join_subnet_group(ibv_gid mgi
   auto member = std::make_unique<cm::datagram_id>(resources_.bootstraps.cm_events());
   const cm::datagram_peer told = co_await member->join(cm::any_address{gid_.gid, pkey},
                                                        cm::any_address{mgid, pkey}, send_only);
-  check_open(*this);
+  check_open(*this, "join");
   const datagram_address address = address_of(told);
   if (!send_only && address.qkey != address_.qkey) {
     throw_failure(

@@ -120,14 +120,14 @@ TEST_CASE("a socket that joins twice gets a datagram once, until both membership
   CHECK(text_of(s.next(s.b)) == "3");
 }
 
-TEST_CASE("a member gets nothing of other groups, nor of what it sends itself",
+TEST_CASE("a member gets nothing of other groups, nor, on soft0, of what it sends itself",
           "[datagram][device]") {
   two_sockets s;
   const multicast_membership own = s.rt.run(s.b.join(own_group(5)));
   const multicast_membership other = s.rt.run(s.a.join(own_group(6)));
   s.post_to(s.b);
   s.rt.run(s.a.send_to(other.address(), s.text("1")));
-  s.rt.run(s.b.send_to(own.address(), s.text("2")));
+  if (is_soft()) s.rt.run(s.b.send_to(own.address(), s.text("2")));
   s.rt.run(s.a.send_to(s.b.address(), s.text("3")));
   CHECK(text_of(s.next(s.b)) == "3");
 }
@@ -161,9 +161,12 @@ TEST_CASE("IPv6 groups and raw MGIDs take a socket with an address of IPv6", "[d
   const auto row = ip6_row();
   if (!row) return;  // The next test is for this device.
   two_sockets s{{.gid_index = row, .qkey = qkey}, {.gid_index = row, .qkey = qkey}};
-  const multicast_membership by_ip = s.rt.run(s.b.join("ff15::1234"));
-  const multicast_membership by_mgid = s.rt.run(s.b.join(gid("ff15::1235")));
-  CHECK(by_ip.address().path.gid.raw[15] == 0x34);
+  char prefix[32];
+  std::snprintf(prefix, sizeof prefix, "ff15::%x:", unsigned(::getpid()) & 0xffff);
+  const std::string group{prefix};
+  const multicast_membership by_ip = s.rt.run(s.b.join(group + "1"));
+  const multicast_membership by_mgid = s.rt.run(s.b.join(gid((group + "2").c_str())));
+  CHECK(by_ip.address().path.gid.raw[15] == 1);
   s.post_to(s.b, 2);
   for (const auto& [member, bytes] : {std::pair{&by_ip, "ip"}, std::pair{&by_mgid, "mgid"}}) {
     s.rt.run(s.a.send_to(member->address(), s.text(bytes)));

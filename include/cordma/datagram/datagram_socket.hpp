@@ -61,8 +61,8 @@ class CORDMA_EXPORT multicast_membership {
   multicast_membership& operator=(multicast_membership&&) noexcept = default;
   ~multicast_membership() = default;
 
-  /// Returns the address that `datagram_socket::send_to` takes. Other members get what is sent
-  /// there, the sending socket does not.
+  /// Returns the address that `datagram_socket::send_to` takes. Members get what is sent there;
+  /// whether the sending socket does, too, is the device's affair.
   [[nodiscard]] const datagram_address& address() const noexcept;
   /// Returns why this is a membership no longer; nothing while it is. On InfiniBand a subnet
   /// manager may forget it: join again.
