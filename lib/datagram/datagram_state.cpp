@@ -108,6 +108,7 @@ task<> datagram_state::find_route(counted_ref<datagram_state> self, datagram_add
   datagram_state& s = *self.get();
   cordma::check(to, "send_to");
   const verbs::address_vector path = s.own_path(to);
+  if (s.routes_.find(path_key{path}) != nullptr) co_return;
   // The Ethernet address of a group is computed.
   if (s.port_.is_ethernet() && !is_multicast(path.gid)) {
     const auto found =

@@ -3,6 +3,7 @@
 #include "sockets.hpp"
 #include "support/allocations.hpp"
 #include "support/leaks.hpp"
+#include "support/manual_executor.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -164,6 +165,8 @@ TEST_CASE("routes are kept, and given up for others beyond their limit", "[datag
   for (int round = 0; round < 3; ++round) s.rt.run(s.a.send_to(s.b.address(), memory));
   CHECK(s.a.counters().routes_made == 1);
   CHECK(s.a.counters().routes_found == 3);
+  const support::started known{s.rt.executor(), s.a.find_route(s.b.address())};
+  CHECK(known.has_ended());  // A known route needs no search.
   for (std::uint8_t traffic_class = 4; traffic_class < 40; traffic_class += 4) {
     datagram_address other = s.b.address();
     other.path.traffic_class = traffic_class;
