@@ -38,11 +38,19 @@ struct peer_message {
   }
 };
 
+/// A queue pair that takes datagrams, or a multicast group, as rdma_cm tells it.
+struct datagram_peer {
+  ibv_ah_attr path{};
+  std::uint32_t qpn = 0;
+  std::uint32_t qkey = 0;
+};
+
 /// A copy of an `rdma_cm_event`, which is acknowledged already.
 struct cm_event {
   rdma_cm_event_type kind{};
   int status = 0;
   peer_message message;
+  datagram_peer datagrams;  ///< An identifier of RDMA_PS_UDP has this, and no `message`.
   /// The identifier of a CONNECT_REQUEST, which the receiver of the event owns; else null.
   rdma_cm_id* request = nullptr;
 

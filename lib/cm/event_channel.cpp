@@ -48,9 +48,9 @@ event_channel::owned_channel event_channel::open() {
   return channel;
 }
 
-owned_id event_channel::create_id(event_target& target) {
+owned_id event_channel::create_id(event_target& target, rdma_port_space space) {
   rdma_cm_id* id = nullptr;
-  if (rdma_create_id(channel_.get(), &id, &target, RDMA_PS_TCP) != 0)
+  if (rdma_create_id(channel_.get(), &id, &target, space) != 0)
     detail::throw_errno(errno, "rdma_create_id");
   return owned_id{id};
 }

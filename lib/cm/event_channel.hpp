@@ -47,8 +47,8 @@ class event_channel : private fd_watch, private poller {
   event_channel& operator=(const event_channel&) = delete;
   ~event_channel() override = default;
 
-  /// Makes an identifier of RDMA_PS_TCP. \errors an errno of rdma_create_id(3).
-  [[nodiscard]] owned_id create_id(event_target& target);
+  /// Makes an identifier. \errors an errno of rdma_create_id(3).
+  [[nodiscard]] owned_id create_id(event_target& target, rdma_port_space space = RDMA_PS_TCP);
   /// Takes an identifier from its present channel, whose target receives its events no longer.
   /// \errors an errno of rdma_migrate_id(3).
   void adopt(rdma_cm_id& id, event_target& target);

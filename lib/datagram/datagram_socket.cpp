@@ -1,6 +1,7 @@
 #include <cordma/datagram/datagram_socket.hpp>
 
 #include "datagram_state.hpp"
+#include "ip_group.hpp"
 #include "queue/receive_queue.hpp"
 
 #include <cordma/detail/base/assert.hpp>
@@ -38,6 +39,31 @@ void datagram_socket::post_recv(std::span<const local_mr_slice> buffer) { receiv
 
 task<> datagram_socket::find_route(datagram_address to) {
   return detail::datagram_state::find_route(state_, to);
+}
+
+endpoint datagram_socket::publish(const endpoint& local) { return state().publish(local); }
+task<datagram_address> datagram_socket::resolve(endpoint server) {
+  return detail::datagram_state::resolve(state_, std::move(server));
+}
+
+task<multicast_membership> datagram_socket::member(detail::counted_ref<detail::datagram_state> of,
+                                                   ibv_gid mgid, bool send_only) {
+  co_return multicast_membership{
+      co_await detail::datagram_state::join(std::move(of), mgid, send_only)};
+}
+
+task<multicast_membership> datagram_socket::join(std::string_view ip_group,
+                                                 const join_options& options) {
+  return member(state_, state().mgid_of(detail::parse_ip_group(ip_group)), options.send_only);
+}
+
+task<multicast_membership> datagram_socket::join(const ibv_gid& mgid, const join_options& options) {
+  return member(state_, mgid, options.send_only);
+}
+
+const datagram_address& multicast_membership::address() const noexcept { return group_->address(); }
+std::optional<failure> multicast_membership::why_lost() const noexcept {
+  return group_->why_lost();
 }
 
 std::optional<failure> datagram_socket::why_lost() const noexcept {

@@ -1,6 +1,7 @@
 #include "datagram_state.hpp"
 
 #include "datagram_address.hpp"
+#include "ip_group.hpp"
 
 #include "base/check_option.hpp"
 #include "base/failures.hpp"
@@ -34,11 +35,6 @@ verbs::port_info port_of(const verbs::context& ctx, const datagram_options& opti
 /// The upper half of the Q_Keys is privileged.
 std::uint32_t random_qkey() { return std::random_device{}() & ~privileged_qkey; }
 
-/// \errors errc::closed.
-void check_open(const datagram_state& socket) {
-  if (socket.is_closed()) throw_failure(errc::closed, "send_to", "the socket was dropped");
-}
-
 void check(const datagram_options& o) {
   const auto in_range = [](const char* name, long long value, long long low, long long high) {
     check_option("datagram_options", name, value, low, high);
@@ -50,13 +46,35 @@ void check(const datagram_options& o) {
 
 }  // namespace
 
+void check_open(const datagram_state& socket, const char* call) {
+  if (socket.is_closed()) throw_failure(errc::closed, call, "the socket was dropped");
+}
+
+datagram_address address_of(const cm::datagram_peer& told) noexcept {
+  datagram_address address;
+  verbs::address_vector& path = address.path;
+  path.lid = told.path.dlid;
+  path.is_global = told.path.is_global != 0;
+  path.gid = told.path.grh.dgid;
+  path.hop_limit = told.path.grh.hop_limit;
+  path.traffic_class = told.path.grh.traffic_class;
+  path.flow_label = told.path.grh.flow_label;
+  path.service_level = told.path.sl;
+  path.static_rate = ibv_rate(told.path.static_rate);
+  address.qpn = told.qpn;
+  address.qkey = told.qkey;
+  return address;
+}
+
 datagram_state::datagram_state(const connection_resources& resources,
                                const datagram_options& options)
     : resources_{resources},
       port_{port_of(resources.ctx, options)},
       gid_{verbs::choose_gid(resources.ctx.gid_table(port_.number), {.index = options.gid_index})},
       payload_max_{verbs::bytes_of(port_.mtu_active)},
-      routes_{(check(options), options.routes_max)} {
+      totals_{resources.bootstraps.datagrams},
+      routes_{(check(options), options.routes_max)},
+      pkey_index_{options.pkey_index} {
   qp_.emplace(resources.drivers.driver_for(cqes_max(options), nullptr), resources.pd,
               options.capacity, payload_max_, nullptr,
               queue_pair_role{.has_atomics = false, .type = verbs::queue_pair_type::ud});
@@ -80,7 +98,7 @@ bool datagram_state::route_to(const datagram_address& to, datagram_destination& 
                               counted_ref<route>& path) noexcept {
   route* const known = routes_.find(path_key{own_path(to)});
   if (known == nullptr || to.qpn > qpn_max) return false;
-  ++counters_.routes_found;
+  note(&datagram_counters::routes_found, &datagram_totals::routes_found);
   path = counted_ref<route>{*known};
   destination = {.path = known->path(), .qpn = to.qpn, .qkey = to.qkey};
   return true;
@@ -90,17 +108,32 @@ task<> datagram_state::find_route(counted_ref<datagram_state> self, datagram_add
   datagram_state& s = *self.get();
   cordma::check(to, "send_to");
   const verbs::address_vector path = s.own_path(to);
-  if (s.port_.is_ethernet()) co_await s.resources_.bootstraps.gids.resolve(s.port_.number, path);
+  if (s.routes_.find(path_key{path}) != nullptr) co_return;
+  // The Ethernet address of a group is computed.
+  if (s.port_.is_ethernet() && !is_multicast(path.gid)) {
+    const auto found =
+        co_await as_result(s.resources_.bootstraps.datagram_gids.resolve(s.port_.number, path));
+    if (found.is_cancelled()) throw cancelled{};
+    if (found.has_failure()) {
+      s.note(&datagram_counters::routes_failed, &datagram_totals::routes_failed);
+      throw error{found.failure()};
+    }
+  }
   check_open(s);
-  const path_key key{path};
-  if (s.routes_.find(key) != nullptr) co_return;  // Another datagram found it meanwhile.
-  s.routes_.insert(key, verbs::address_handle{s.resources_.pd, s.port_.number, path});
-  ++s.counters_.routes_made;
-  const send_queue& sends = s.qp_->sends();
-  s.counters_.routes_given_up += s.routes_.trim(sends.posted_total(), sends.in_flight());
+  if (s.routes_.find(path_key{path}) == nullptr) s.make_route(path);
+}
+
+void datagram_state::make_route(const verbs::address_vector& path) {
+  routes_.insert(path_key{path}, verbs::address_handle{resources_.pd, port_.number, path});
+  note(&datagram_counters::routes_made, &datagram_totals::routes_made);
+  const send_queue& sends = qp_->sends();
+  note(&datagram_counters::routes_given_up, &datagram_totals::routes_given_up,
+       routes_.trim(sends.posted_total(), sends.in_flight()));
 }
 
 void datagram_state::close() noexcept {
+  while (!groups_.empty()) groups_.front().leave();  // The device keeps a queue pair of a group.
+  published_.reset();
   qp_.reset();  // Before the handles, which its requests name.
   routes_.clear();
 }

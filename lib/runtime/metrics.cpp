@@ -176,6 +176,18 @@ void write_memory(exposition& to) {
         &of::cache_evictions);
 }
 
+void write_datagrams(exposition& to) {
+  using of = datagram_counters;
+  const section<of> plain{to, &metrics::datagrams};
+  plain("datagram_routes_found_total", "Datagrams that found their route.", &of::routes_found);
+  plain("datagram_routes_made_total", "Address handles that were made.", &of::routes_made);
+  plain("datagram_routes_given_up_total", "Address handles that gave way to others.",
+        &of::routes_given_up);
+  plain("datagram_routes_failed_total", "Searches for a route that found none.",
+        &of::routes_failed);
+  plain("datagram_groups_joined_total", "Multicast groups that were joined.", &of::groups_joined);
+}
+
 }  // namespace
 
 std::string to_prometheus(std::span<const labelled_metrics> all) {
@@ -185,6 +197,7 @@ std::string to_prometheus(std::span<const labelled_metrics> all) {
   write_completions(to);
   write_executor(to);
   write_memory(to);
+  write_datagrams(to);
   return std::move(to).take();
 }
 

@@ -216,6 +216,12 @@ cordma::metrics runtime::metrics() const noexcept {
     receives.failed += pool.withdrawn();
   });
   state_->counted_memory.for_each([&](const mr_allocator& one) { now.memory += one.counters(); });
+  const detail::datagram_totals& datagrams = state_->bootstraps.datagrams;
+  now.datagrams = {.routes_found = datagrams.routes_found.value(),
+                   .routes_made = datagrams.routes_made.value(),
+                   .routes_given_up = datagrams.routes_given_up.value(),
+                   .routes_failed = datagrams.routes_failed.value(),
+                   .groups_joined = datagrams.groups_joined.value()};
   now.executor = state_->executor.counters();
   now.backend = state_->executor.reactor().name();
   if (now.port != 0) now.rnr = verbs::read_rnr_counters(device_name(), now.port);

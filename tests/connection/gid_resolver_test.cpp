@@ -236,6 +236,26 @@ TEST_CASE("searches for GIDs have a limit, which abandoned ones count for; the n
   CHECK(the_gate.searching_max() == limit);
 }
 
+TEST_CASE("datagrams to addresses that nobody has keep no handshake from its search",
+          "[connection][device]") {
+  constexpr std::size_t limit = gid_resolver::searches_max;
+  runtime rt{test::on_test_device()};
+  datagram_socket socket = rt.open_datagram();
+  std::optional<closed_gate> closed{std::in_place};
+  std::deque<started<task<>>> tasks;
+  for (std::size_t i = 0; i <= limit; ++i)
+    tasks.emplace_back(rt.executor(), socket.find_route(socket.address()));
+  run_until_searching(rt, limit);
+  tasks.emplace_back(rt.executor(), search(rt));
+  run_until_searching(rt, limit + 1);
+  CHECK(rt.resources().bootstraps.datagram_gids.searches() == limit);
+  CHECK_FALSE(tasks[limit].has_ended());
+  closed.reset();
+  run_until(rt, [&] { return tasks.back().has_ended() && tasks[limit].has_ended(); });
+  run_until(rt, [&] { return rt.resources().bootstraps.datagram_gids.searches() == 0; });
+  run_until_none_is_left(rt);
+}
+
 TEST_CASE("a GID that nobody has is named, with the kernel's reason", "[connection][device]") {
   runtime rt{test::on_test_device()};
   search_error = EHOSTUNREACH;
@@ -244,6 +264,19 @@ TEST_CASE("a GID that nobody has is named, with the kernel's reason", "[connecti
   REQUIRE(found.has_failure());
   CHECK(found.failure().code == std::error_code{EHOSTUNREACH, std::system_category()});
   CHECK_THAT(found.failure().to_string(), Catch::Contains("no way to the peer's GID"));
+}
+
+TEST_CASE("a datagram to a GID that nobody has fails by name, and counts", "[connection][device]") {
+  runtime rt{test::on_test_device()};
+  datagram_socket socket = rt.open_datagram();
+  const local_mr memory = rt.memory().allocate_zeroed(8);
+  search_error = EHOSTUNREACH;
+  const auto sent = rt.run(as_result(socket.send_to(socket.address(), memory)));
+  search_error = 0;
+  REQUIRE(sent.has_failure());
+  CHECK(sent.failure().code == std::error_code{EHOSTUNREACH, std::system_category()});
+  CHECK(rt.metrics().datagrams.routes_failed == 1);
+  CHECK(rt.run(socket.send_to(socket.address(), memory)) == 8);
 }
 
 TEST_CASE("where no thread can be made, a search for a GID says so, and keeps no permit",

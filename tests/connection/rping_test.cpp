@@ -6,31 +6,18 @@
 #include "connection/cm_acceptor.hpp"
 #include "support/commands.hpp"
 #include "support/connected_pair.hpp"
+#include "support/preload.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <algorithm>
 #include <cstdint>
-#include <fstream>
 #include <string>
 #include <thread>
 
 using namespace cordma;
 
 namespace {
-
-/// Returns the libraries of softverbs that this process has, for another one; empty: a real device.
-std::string preload() {
-  std::ifstream maps{"/proc/self/maps"};
-  std::string libraries;
-  for (std::string line; std::getline(maps, line);) {
-    const std::size_t path = line.find('/');
-    if (path == line.npos || line.find("libsoftverbs") == line.npos) continue;
-    const std::string library = line.substr(path);
-    if (libraries.find(library) == libraries.npos) libraries += library + ' ';
-  }
-  return libraries;
-}
 
 /// Reads a buffer as rping tells it: address, key and length, big-endian.
 remote_mr_slice buffer_in(std::span<const std::byte> said) {
@@ -121,8 +108,8 @@ TEST_CASE("rping's data comes back over a plain connection", "[connection][devic
   listener acceptor = rt.listen(where, {}, plain_options());
   test::outcome rping;
   std::thread client{[&, port = acceptor.local_endpoint().port] {
-    rping = test::run("LD_PRELOAD='" + preload() + "' rping -c -v -V -C 3 -S 100 -a " + where.host +
-                      " -p " + std::to_string(port));
+    rping = test::run("LD_PRELOAD='" + test::preload() + "' rping -c -v -V -C 3 -S 100 -a " +
+                      where.host + " -p " + std::to_string(port));
     // Ends the wait for a client that never came.
     rt.executor().post([&acceptor]() noexcept { acceptor.close(); });
   }};
@@ -145,7 +132,7 @@ TEST_CASE("rping serves a plain connection", "[connection][device][rdma_cm]") {
   const endpoint where = rt.listen(device_endpoint(rt), {}, plain_options()).local_endpoint();
   test::outcome rping;
   std::jthread server{[&] {
-    rping = test::run("LD_PRELOAD='" + preload() + "' timeout 60 rping -s -v -S " +
+    rping = test::run("LD_PRELOAD='" + test::preload() + "' timeout 60 rping -s -v -S " +
                       std::to_string(bytes) + " -a " + where.host + " -p " +
                       std::to_string(where.port));
   }};

@@ -1,10 +1,9 @@
 #include <cordma/datagram/datagram_socket.hpp>
 
+#include "sockets.hpp"
 #include "support/allocations.hpp"
-#include "support/connected_pair.hpp"
 #include "support/leaks.hpp"
-
-#include <cordma/coro/with_timeout.hpp>
+#include "support/manual_executor.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -17,50 +16,9 @@
 #include <string_view>
 
 using namespace cordma;
+using namespace cordma::test;
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
-
-namespace {
-
-constexpr std::uint32_t qkey = 0x1234;
-
-/// Two sockets of one runtime.
-struct two_sockets {
-  explicit two_sockets(const datagram_options& a_options = {.qkey = qkey},
-                       const datagram_options& b_options = {.qkey = qkey})
-      : a{rt.open_datagram(a_options)}, b{rt.open_datagram(b_options)} {}
-
-  [[nodiscard]] local_mr text(std::string_view bytes) {
-    local_mr made = rt.memory().allocate_zeroed(std::max<std::size_t>(bytes.size(), 1));
-    std::memcpy(made.bytes().data(), bytes.data(), bytes.size());
-    return made;
-  }
-  [[nodiscard]] local_mr buffer() { return rt.memory().allocate_zeroed(b.payload_max()); }
-  void post_to(datagram_socket& to, std::size_t count = 1) {
-    for (std::size_t n = 0; n < count; ++n) {
-      buffers.push_back(buffer());
-      to.post_recv(buffers.back().slice());
-    }
-  }
-  datagram next(datagram_socket& from) { return rt.run(with_timeout(from.next_datagram(), 10s)); }
-  template <class Op>
-  failure failure_of(Op op) {
-    const auto outcome = rt.run(as_result(std::move(op)));
-    return outcome.has_failure() ? outcome.failure() : failure{};
-  }
-
-  runtime rt{test::on_test_device()};
-  std::vector<local_mr> buffers;
-  datagram_socket a;
-  datagram_socket b;
-};
-
-std::string text_of(const datagram& d) {
-  const local_mr_slice bytes = d.payload();
-  return {reinterpret_cast<const char*>(bytes.bytes().data()), bytes.size_bytes()};
-}
-
-}  // namespace
 
 TEST_CASE("a datagram arrives with its sender's address, which takes an answer",
           "[datagram][device]") {
@@ -207,6 +165,8 @@ TEST_CASE("routes are kept, and given up for others beyond their limit", "[datag
   for (int round = 0; round < 3; ++round) s.rt.run(s.a.send_to(s.b.address(), memory));
   CHECK(s.a.counters().routes_made == 1);
   CHECK(s.a.counters().routes_found == 3);
+  const support::started known{s.rt.executor(), s.a.find_route(s.b.address())};
+  CHECK(known.has_ended());  // A known route needs no search.
   for (std::uint8_t traffic_class = 4; traffic_class < 40; traffic_class += 4) {
     datagram_address other = s.b.address();
     other.path.traffic_class = traffic_class;

@@ -174,6 +174,33 @@ TEST_CASE("shared receives are counted where they are posted, and where they end
   CHECK(now.in_flight() == 64);
 }
 
+TEST_CASE("what sockets of datagrams did is in the metrics, those that were dropped included",
+          "[runtime][device]") {
+  runtime rt{test::on_test_device()};
+  local_mr memory = rt.memory().allocate_zeroed(8);
+  {
+    datagram_socket socket = rt.open_datagram({.routes_max = 1});
+    for (const int traffic_class : {0, 0, 4}) {
+      datagram_address to = socket.address();
+      to.path.traffic_class = std::uint8_t(traffic_class);
+      rt.run(socket.send_to(to, memory));
+    }
+    CHECK(socket.counters().routes_found == 3);
+  }
+  datagram_socket other = rt.open_datagram();
+  static_cast<void>(
+      rt.run(other.join(other.address().path.gid.raw[11] == 0xff ? "239.9.8.7" : "ff15::987")));
+  const datagram_counters now = rt.metrics().datagrams;
+  CHECK(now.routes_found == 3);
+  CHECK(now.routes_made == 2);
+  CHECK(now.routes_given_up == 1);
+  CHECK(now.routes_failed == 0);
+  CHECK(now.groups_joined == 1);
+  const scrape read{to_prometheus(rt.metrics())};
+  CHECK(read[sample_of(rt, "datagram_routes_made_total")] == 2);
+  CHECK(read[sample_of(rt, "datagram_groups_joined_total")] == 1);
+}
+
 TEST_CASE("metrics are read by another thread while the runtime works", "[runtime][device]") {
   connected_pair p;
   local_mr memory = p.rt.memory(test::all_access).allocate_zeroed(128);

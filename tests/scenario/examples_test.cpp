@@ -217,6 +217,15 @@ TEST_CASE("example 10's server lets no file out of its folder", "[scenario][devi
   CHECK_FALSE(std::filesystem::is_regular_file(transfer.to.path / name));
 }
 
+TEST_CASE("example 11 finds the members of a group", "[scenario][device]") {
+  const outcome ran = run_example("11_datagrams " + device());
+  INFO(ran.output);
+  CHECK(ran.exit_status == 0);
+  for (const char* name : {"anna", "bert", "carla"})
+    CHECK_THAT(ran.output, Catch::Contains(std::string{name} + " is at qpn="));
+  CHECK_THAT(ran.output, Catch::Contains("anna got 'nice to meet you, anna'"));
+}
+
 #if CORDMA_HAS_ASIO
 TEST_CASE("example 12 answers TCP clients by calls, on one thread with asio",
           "[scenario][device]") {

@@ -61,6 +61,7 @@ TEST_CASE("a job out of bounds is refused, with the value and the way out", "[to
   CHECK_THAT(refusal({.connections = 1, .threads = 2}), Contains("fewer --threads"));
   CHECK_THAT(refusal({.op = operation::cas, .size_bytes = 16}), Contains("leave --size out"));
   CHECK_THAT(refusal({.op = operation::rpc, .size_bytes = job::size_max}), Contains("512M"));
+  CHECK_THAT(refusal({.op = operation::ud, .size_bytes = 4097}), Contains("ud goes up to 4K"));
   CHECK_THAT(refusal({.duration = 61min}), Contains("--duration"));
 }
 
@@ -73,7 +74,7 @@ TEST_CASE("a frame that no client of ours sends is refused", "[tools]") {
     return f;
   };
   using frame = job_frame&;
-  CHECK_THROWS_AS(decode(changed([](frame f) { f.op = 8; })), std::invalid_argument);
+  CHECK_THROWS_AS(decode(changed([](frame f) { f.op = operation_count; })), std::invalid_argument);
   CHECK_THROWS_AS(decode(changed([](frame f) { f.op = 255; })), std::invalid_argument);
   CHECK_THROWS_AS(decode(changed([](frame f) { f.mode = 3; })), std::invalid_argument);
   CHECK_THROWS_AS(decode(changed([](frame f) { f.reserved = 1; })), std::invalid_argument);

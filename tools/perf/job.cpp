@@ -21,7 +21,7 @@ constexpr std::uint32_t queue_min = 128;
 constexpr std::uint64_t header_bytes = 1024;
 
 constexpr std::array<const char*, operation_count> operation_names{
-    "write", "read", "send", "write-imm", "cas", "faa", "rpc", "stream"};
+    "write", "read", "send", "write-imm", "cas", "faa", "rpc", "stream", "ud", "multicast"};
 constexpr std::array<const char*, 3> mode_names{"event", "busy", "adaptive"};
 
 template <class Names>
@@ -73,6 +73,11 @@ void check(const job& j) {
                                 "goes up to " +
                                 size_text(job::rpc_size_max)};
   }
+  if (uses_datagrams(j.op) && j.size_bytes > job::datagram_size_max) {
+    throw std::invalid_argument{"--size " + size_text(j.size_bytes) +
+                                ": a datagram is no longer than an MTU; " + to_string(j.op) +
+                                " goes up to " + size_text(job::datagram_size_max)};
+  }
   if (j.connections < j.threads) {
     throw std::invalid_argument{"--connections " + std::to_string(j.connections) +
                                 ": each of the " + std::to_string(j.threads) +
@@ -90,7 +95,8 @@ std::uint32_t receives(const job& j) noexcept {
 
 std::uint64_t memory_bytes(const job& j) noexcept {
   const cordma::stream_options stream = stream_options(j);
-  const std::uint64_t buffers = is_echo(j.op) ? stream.depth * stream.buffer_bytes : 0;
+  std::uint64_t buffers = is_echo(j.op) ? stream.depth * stream.buffer_bytes : 0;
+  if (uses_datagrams(j.op)) buffers = 2 * j.depth * job::datagram_size_max;
   return (slots(j) * j.size_bytes + buffers) * j.connections;
 }
 

@@ -14,8 +14,19 @@
 namespace perf {
 
 /// The operation that a job repeats.
-enum class operation : std::uint8_t { write, read, send, write_imm, cas, faa, rpc, stream };
-inline constexpr std::uint8_t operation_count = 8;
+enum class operation : std::uint8_t {
+  write,
+  read,
+  send,
+  write_imm,
+  cas,
+  faa,
+  rpc,
+  stream,
+  ud,
+  multicast
+};
+inline constexpr std::uint8_t operation_count = 10;
 
 const char* to_string(operation op) noexcept;
 const char* to_string(cordma::completion_mode mode) noexcept;
@@ -38,6 +49,8 @@ struct job {
   static constexpr std::uint64_t size_max = std::uint64_t{1} << 30;
   /// A call's header has to fit into the longest message, too.
   static constexpr std::uint64_t rpc_size_max = std::uint64_t{512} << 20;
+  /// The longest MTU; a port may have a shorter one.
+  static constexpr std::uint64_t datagram_size_max = 4096;
   static constexpr std::uint32_t depth_max = 1024;
   static constexpr std::uint32_t connections_max = 256;
   static constexpr std::uint32_t threads_max = 64;
@@ -54,9 +67,12 @@ void check(const job& j);
 [[nodiscard]] constexpr bool uses_receives(operation op) noexcept {
   return op == operation::send || op == operation::write_imm;
 }
+[[nodiscard]] constexpr bool uses_datagrams(operation op) noexcept {
+  return op == operation::ud || op == operation::multicast;
+}
 /// Tells whether an operation ends with an answer of the server's program.
 [[nodiscard]] constexpr bool is_echo(operation op) noexcept {
-  return op == operation::rpc || op == operation::stream;
+  return op == operation::rpc || op == operation::stream || uses_datagrams(op);
 }
 
 /// Places for `size_bytes` that a connection has on each side: one for each worker, while they fit.

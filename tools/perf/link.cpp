@@ -42,7 +42,8 @@ cordma::task<std::unique_ptr<link>> link::connect(cordma::runtime& rt, job what,
 }
 
 link::link(cordma::runtime& rt, const job& what, cordma::connection conn)
-    : what_{what},
+    : rt_{rt},
+      what_{what},
       qpn_{conn.verbs().num()},
       driver_{conn.qp().driver()},
       memory_{rt.memory().allocate_zeroed(slots(what) * what.size_bytes)},
@@ -59,6 +60,7 @@ link::link(cordma::runtime& rt, const job& what, cordma::connection conn)
 }
 
 void link::learn(const remote_end& there) {
+  if (uses_datagrams(what_.op)) datagrams_ = std::make_unique<datagram_end>(rt_, what_, there);
   if (is_echo(what_.op)) return;
   remote_ = cordma::remote_mr_slice::decode(there.memory);
   if (remote_.size_bytes() < memory_.size_bytes()) {
@@ -76,6 +78,11 @@ cordma::remote_mr_slice link::remote_slot(std::uint32_t worker) const {
 }
 
 cordma::task<> link::run(meter& m) {
+  if (datagrams_ != nullptr) {
+    co_await datagrams_->prepare();
+    static_cast<void>(co_await cordma::when_any(run_workers(m), datagrams_->watch(m)));
+    co_return;
+  }
   if (!uses_receives(what_.op)) co_return co_await run_workers(m);
   // Credits come for ever: the workers are done first, or the connection has ended.
   static_cast<void>(co_await cordma::when_any(run_workers(m), take_credits()));
@@ -90,6 +97,7 @@ cordma::task<> link::run_workers(meter& m) {
 
 cordma::task<> link::run_worker(meter& m, std::uint32_t worker) {
   const cordma::local_mr_slice here = slot(worker);
+  if (datagrams_ != nullptr) return datagrams_->exchange_each(m, here);
   if (is_echo(what_.op)) {
     return what_.op == operation::rpc ? call_each(m, worker) : exchange_each(m, worker);
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "counters.hpp"
+#include "datagrams.hpp"
 #include "meter.hpp"
 #include "methods.hpp"
 
@@ -41,15 +42,17 @@ class link {
   cordma::task<> exchange_each(meter& m, std::uint32_t worker);
   cordma::task<> take_credits();
 
+  cordma::runtime& rt_;
   const job what_;
   std::uint32_t qpn_;
   const cordma::completion_queue_driver& driver_;
   cordma::local_mr memory_;
   cordma::remote_mr_slice remote_;
-  // Only one of these three is used.
+  // Only one of these three is used; datagrams have the connection beside them.
   cordma::connection conn_;
   cordma::message_stream stream_;
   cordma::rpc::client caller_;
+  std::unique_ptr<datagram_end> datagrams_;
   cordma::semaphore credits_;  ///< Receives of the server's, for operations that use one.
 };
 

@@ -2,6 +2,7 @@
 
 #include "job.hpp"
 
+#include <cordma/datagram/datagram.hpp>
 #include <cordma/memory/slice.hpp>
 #include <cordma/rpc/method.hpp>
 
@@ -26,6 +27,7 @@ struct open_job : cordma::rpc::method<"perf.open", job_frame, opened> {};
 struct remote_end {
   std::uint32_t qpn = 0;  ///< The client's queue pair.
   std::array<std::byte, cordma::remote_mr_slice::encoded_bytes> memory{};
+  std::array<std::byte, cordma::datagram_address::encoded_bytes> datagrams{};
 };
 /// The places of all connections, one `remote_end` after another, as soon as the server is ready on
 /// each of them. No message from then on meets a peer without a receive.

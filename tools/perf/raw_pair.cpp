@@ -1,5 +1,7 @@
 #include "raw_pair.hpp"
 
+#include "datagrams.hpp"
+
 #include <algorithm>
 
 namespace perf {
@@ -12,6 +14,12 @@ namespace raw = support::raw;
 constexpr std::uint64_t receive_bit = 1;
 constexpr std::uint64_t far_bit = 2;
 constexpr std::uint32_t spare_requests = 16;
+constexpr std::uint32_t qkey = 0x7662;
+
+verbs::queue_pair_type type_of(const job& what) {
+  return uses_datagrams(what.op) ? verbs::queue_pair_type::ud : verbs::queue_pair_type::rc;
+}
+std::size_t headroom_of(const job& what) { return uses_datagrams(what.op) ? sizeof(ibv_grh) : 0; }
 
 /// Receives on each side: one for each operation, and as many that are on their way back.
 std::uint32_t receive_count(const job& what) {
@@ -47,26 +55,54 @@ ibv_wr_opcode opcode_of(operation op) {
 raw_pair::end::end(runtime& rt, verbs::completion_queue& cq, const job& what, std::uint64_t n)
     : memory{rt.memory(access::local_write | access::remote_read | access::remote_write |
                        access::remote_atomic)
-                 .allocate_zeroed(perf::slots(what) * what.size_bytes)},
-      qp{rt.protection_domain(), cq, cq, capabilities(what)},
+                 .allocate_zeroed(perf::slots(what) * (what.size_bytes + headroom_of(what)))},
+      qp{rt.protection_domain(), cq, cq, capabilities(what), nullptr, nullptr, type_of(what)},
       number{n},
       size_bytes{what.size_bytes},
+      headroom{headroom_of(what)},
       slots{perf::slots(what)},
       inline_max{qp.capabilities().inline_max} {}
 
-ibv_sge raw_pair::end::piece(std::size_t slot) const noexcept {
-  return raw::piece(memory.bytes().data() + slot * size_bytes, size_bytes, memory.slice().lkey());
+raw_pair::end::~end() {
+  if (group) qp.detach(*group);
+}
+
+void raw_pair::end::lead_to(runtime& rt, const end& other) {
+  const verbs::port_info port = rt.context().active_port();
+  const verbs::gid_entry own = verbs::choose_gid(rt.context().gid_table(port.number));
+  const ibv_gid to = other.group.value_or(own.gid);
+  const bool is_global = port.is_ethernet() || other.group;
+  handle.emplace(rt.protection_domain(), port.number,
+                 is_global ? verbs::address_vector::by_gid(to, own.index, port.lid)
+                           : verbs::address_vector::by_lid(port.lid));
+  peer_qpn = other.group ? datagram_address::multicast_qpn : other.qp.num();
+}
+
+void raw_pair::end::join(runtime& rt) {
+  const verbs::port_info port = rt.context().active_port();
+  const verbs::gid_entry own = verbs::choose_gid(rt.context().gid_table(port.number));
+  const ibv_gid mgid = make_group(own.gid);
+  if (own.netdev_ifindex != 0) ip_group = detail::join_ip_group(mgid, own.netdev_ifindex);
+  qp.attach(mgid);
+  group = mgid;
+}
+
+ibv_sge raw_pair::end::piece(std::size_t slot, std::size_t bytes) const noexcept {
+  return raw::piece(memory.bytes().data() + slot * (size_bytes + headroom), bytes,
+                    memory.slice().lkey());
 }
 
 void raw_pair::end::post_send(ibv_wr_opcode opcode, const raw::remote& to) {
-  raw::request what{opcode, piece(next_slot), to, inline_max};
+  raw::request what{opcode, piece(next_slot, size_bytes), to, inline_max};
+  if (handle)
+    what.wr.wr.ud = {.ah = handle->native_handle(), .remote_qpn = peer_qpn, .remote_qkey = qkey};
   what.wr.wr_id = number;
   raw::post(qp, what);
   if (++next_slot == slots) next_slot = 0;
 }
 
 void raw_pair::end::post_receive() {
-  raw::post(qp, raw::receive{piece(next_receive), number | receive_bit});
+  raw::post(qp, raw::receive{piece(next_receive, size_bytes + headroom), number | receive_bit});
   if (++next_receive == slots) next_receive = 0;
 }
 
@@ -77,8 +113,15 @@ raw_pair::raw_pair(runtime& rt, const job& what)
       far_{rt, cq_, what, far_bit},
       starts_(what.depth) {
   const verbs::port_info port = rt.context().active_port();
-  raw::connect(rt.context(), port, near_.qp, far_.qp.num());
-  raw::connect(rt.context(), port, far_.qp, near_.qp.num());
+  if (uses_datagrams(what.op)) {
+    for (end* one : {&near_, &far_}) one->qp.to_ud_rts({.port = port.number, .qkey = qkey});
+    if (what.op == operation::multicast) far_.join(rt);
+    near_.lead_to(rt, far_);
+    far_.lead_to(rt, near_);
+  } else {
+    raw::connect(rt.context(), port, near_.qp, far_.qp.num());
+    raw::connect(rt.context(), port, far_.qp, near_.qp.num());
+  }
   receives_ = receive_count(what);
   for (std::uint32_t i = 0; i < receives_; ++i) {
     far_.post_receive();

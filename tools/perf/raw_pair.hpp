@@ -1,5 +1,6 @@
 #pragma once
 
+#include "datagram/ip_group.hpp"
 #include "job.hpp"
 #include "meter.hpp"
 
@@ -7,11 +8,13 @@
 #include <cordma/verbs/queue_pair.hpp>
 
 #include "support/raw_verbs.hpp"
+#include "verbs/address_handle.hpp"
 
 #include <infiniband/verbs.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace perf {
@@ -33,6 +36,12 @@ class raw_pair {
   struct end {
     end(cordma::runtime& rt, cordma::verbs::completion_queue& cq, const job& what,
         std::uint64_t number);
+    end(const end&) = delete;
+    end& operator=(const end&) = delete;
+    ~end();
+    /// Makes the way from here to a queue pair, or to the group that it is attached to.
+    void lead_to(cordma::runtime& rt, const end& other);
+    void join(cordma::runtime& rt);
     void post_send(ibv_wr_opcode opcode, const support::raw::remote& to);
     void post_receive();
 
@@ -40,12 +49,17 @@ class raw_pair {
     cordma::verbs::queue_pair qp;
     std::uint64_t number;  ///< In `wr_id`, beside whether it is a receive.
     std::size_t size_bytes;
+    std::size_t headroom;  ///< Bytes in front of each datagram that is received.
     std::size_t slots;
+    std::optional<ibv_gid> group{};  ///< The group that the queue pair is attached to.
+    cordma::unique_fd ip_group{};
+    std::optional<cordma::verbs::address_handle> handle{};
+    std::uint32_t peer_qpn = 0;
     std::size_t next_slot = 0, next_receive = 0;
     std::size_t inline_max;
 
    private:
-    [[nodiscard]] ibv_sge piece(std::size_t slot) const noexcept;
+    [[nodiscard]] ibv_sge piece(std::size_t slot, std::size_t bytes) const noexcept;
   };
   void post_next();
   void take(const ibv_wc& wc, meter& m);

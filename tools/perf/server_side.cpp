@@ -1,5 +1,7 @@
 #include "server_side.hpp"
 
+#include "datagrams.hpp"
+
 #include <cordma/coro/scope.hpp>
 #include <cordma/rpc/server.hpp>
 
@@ -93,6 +95,8 @@ cordma::task<> serve_connection(cordma::runtime& rt, job what, teller tell,
                                 cordma::connection conn) {
   switch (what.op) {
     case operation::rpc: co_return co_await serve_calls(what, tell, std::move(conn));
+    case operation::ud:
+    case operation::multicast: co_return co_await serve_datagrams(rt, what, tell, std::move(conn));
     case operation::stream: co_return co_await serve_stream(what, tell, std::move(conn));
     case operation::send:
     case operation::write_imm: co_return co_await receive_all(rt, what, tell, conn);

@@ -18,6 +18,8 @@ namespace cordma {
 struct CORDMA_EXPORT datagram_address {
   static constexpr std::size_t encoded_bytes = 32;
   static constexpr std::uint32_t multicast_qpn = 0xffffff;  ///< IBTA 10.5.1.
+  /// The Q_Key that rdma_cm tells of for every address of IP (RDMA_UDP_QKEY).
+  static constexpr std::uint32_t rdma_cm_qkey = 0x01234567;
 
   /// The path there. `gid_index` means nothing: it is a row of the sender's own table, and the
   /// sending socket has one. Text and bytes leave out hop limit, flow label and rate.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/base/error.hpp>
+#include <cordma/connection/endpoint.hpp>
 #include <cordma/coro/task.hpp>
 #include <cordma/datagram/datagram.hpp>
 #include <cordma/detail/base/counted.hpp>
@@ -15,10 +16,15 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
+#include <utility>
 
 namespace cordma {
 
 struct connection_resources;
+namespace detail {
+class multicast_group;
+}
 
 /// Options of a datagram socket.
 struct datagram_options {
@@ -32,11 +38,42 @@ struct datagram_options {
   std::size_t routes_max = 256;  ///< Address handles that are kept while nothing uses them.
 };
 
-/// Counters of a datagram socket since it was opened.
+/// Counters of a datagram socket since it was opened, or of all sockets of a runtime.
 struct datagram_counters {
   std::uint64_t routes_found = 0;     ///< Datagrams that found their route.
   std::uint64_t routes_made = 0;      ///< Address handles that were made.
   std::uint64_t routes_given_up = 0;  ///< Address handles that gave way to others.
+  std::uint64_t routes_failed = 0;    ///< Searches for a route that found none.
+  std::uint64_t groups_joined = 0;    ///< Multicast groups that were joined.
+};
+
+/// Options of `datagram_socket::join`.
+struct join_options {
+  bool send_only = false;  ///< The socket sends to the group, and receives nothing of it.
+};
+
+/// A socket's membership of a multicast group. Leaves the group when dropped, before or after the
+/// socket. Move-only. \thread the executor's.
+class CORDMA_EXPORT multicast_membership {
+ public:
+  multicast_membership() noexcept = default;  ///< Empty: only destruction and assignment.
+  multicast_membership(multicast_membership&&) noexcept = default;
+  multicast_membership& operator=(multicast_membership&&) noexcept = default;
+  ~multicast_membership() = default;
+
+  /// Returns the address that `datagram_socket::send_to` takes. Members get what is sent there;
+  /// whether the sending socket does, too, is the device's affair.
+  [[nodiscard]] const datagram_address& address() const noexcept;
+  /// Returns why this is a membership no longer; nothing while it is. On InfiniBand a subnet
+  /// manager may forget it: join again.
+  [[nodiscard]] std::optional<failure> why_lost() const noexcept;
+
+ private:
+  friend class datagram_socket;
+  explicit multicast_membership(detail::counted_ref<detail::multicast_group> group) noexcept
+      : group_{std::move(group)} {}
+
+  detail::counted_ref<detail::multicast_group> group_;
 };
 
 /// A socket of datagrams: a UD queue pair. It sends to any address, and receives from everyone who
@@ -76,6 +113,31 @@ class CORDMA_EXPORT datagram_socket {
   ///   the GID. errc::limit_exceeded: a field of the path is out of range. ENOMEM.
   [[nodiscard]] task<> find_route(datagram_address to);
 
+  /// Answers, until the socket is dropped, everybody who asks at `local` by rdma_cm for the address
+  /// that takes datagrams (`resolve`, rdma_connect(3) on RDMA_PS_UDP). An empty host is loopback,
+  /// port 0 a free one. A further call replaces the address. Returns it.
+  /// \errors  errc::refused: the Q_Key is not `datagram_address::rdma_cm_qkey`, which rdma_cm tells
+  ///   all who ask. EADDRINUSE, EACCES, EADDRNOTAVAIL; ENODEV: no RDMA device has the address.
+  endpoint publish(const endpoint& local);
+  /// Asks the server at `server` by rdma_cm for the address that takes its datagrams. rdma_cm gives
+  /// up after a minute: use `with_timeout`. A host name blocks the thread, as in
+  /// `runtime::connect`.
+  /// \errors  ECONNREFUSED: nobody answers for that port; errc::no_device: another device than the
+  ///   socket's leads there; ENODEV, EHOSTUNREACH, ETIMEDOUT: the detail names the address.
+  [[nodiscard]] task<datagram_address> resolve(endpoint server);
+
+  /// Joins the group of an IP address, "239.1.2.3" or "ff0e::1", or of an MGID. All members use one
+  /// Q_Key. A socket that joins a group twice gets each datagram once, until both memberships are
+  /// dropped.
+  /// \errors  EINVAL: not a group's address, or of another version of IP than the socket's GID. An
+  ///   errno of setsockopt(2), ibv_attach_mcast(3) or rdma_join_multicast(3): the detail names the
+  ///   group. errc::refused: the group has another Q_Key, which the detail names.
+  /// \cost  a few system calls; on InfiniBand an answer of the subnet manager's.
+  [[nodiscard]] task<multicast_membership> join(std::string_view ip_group,
+                                                const join_options& options = {});
+  [[nodiscard]] task<multicast_membership> join(const ibv_gid& mgid,
+                                                const join_options& options = {});
+
   /// Posts a buffer for one datagram, of at least `payload_max` bytes.
   /// \errors  errc::wrong_length: the buffer is shorter, and a stranger's datagram could end the
   ///   socket. Else as `connection::post_recv`.
@@ -97,6 +159,8 @@ class CORDMA_EXPORT datagram_socket {
  private:
   [[nodiscard]] detail::datagram_state& state() const noexcept;
   [[nodiscard]] receive_queue& receives() const noexcept;
+  static task<multicast_membership> member(detail::counted_ref<detail::datagram_state> of,
+                                           ibv_gid mgid, bool send_only);
   template <std::size_t N>
   detail::send_to_op<N> sent(const datagram_address& to, const send_request<N>& message) {
     return {state(), to, message};

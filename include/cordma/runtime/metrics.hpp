@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/datagram/datagram_socket.hpp>
 #include <cordma/detail/base/export.hpp>
 #include <cordma/detail/base/fixed_text.hpp>
 #include <cordma/io/executor.hpp>
@@ -24,6 +25,7 @@ struct metrics {
   completion_counters completions;
   executor_counters executor;
   mr_allocator_counters memory;
+  datagram_counters datagrams;  ///< Counters of all sockets of datagrams.
   /// Counters of the port, of all programs of this machine.
   verbs::rnr_counters rnr;
 };
