@@ -48,6 +48,10 @@ stream_options checked(stream_options options, queue_pair& qp) {
 channel_resources message_channel::resources_of(connection& conn) {
   queue_pair& data = conn.qp();  // First: it asserts that the connection is not empty.
   cordma::agent* const agent = conn.agent();
+  if (data.verbs().type() != verbs::queue_pair_type::rc)
+    throw_failure(errc::not_supported, "message_stream",
+                  "over UC a message may be lost, and streams and calls would wait for it: "
+                  "connection_options::transport");
   if (agent == nullptr)
     throw_failure(errc::not_supported, "message_stream",
                   "this side or the peer has no agent: connection_options::agent.enabled");
