@@ -20,6 +20,10 @@ stream_options checked(stream_options options, queue_pair& qp) {
   if (const receive_share* const share = qp.share()) {
     // The buffers' size is the pool's: they all have the same.
     const shared_receives& pool = share->pool();
+    if (pool.is_for_messages())
+      throw_failure(errc::not_supported, "message_stream",
+                    "the pool of connection_options::receives_from is for_messages: share other "
+                    "receives for streams and calls");
     check_option("shared_receives_options", "buffer_bytes",
                  static_cast<long long>(pool.buffer_bytes()),
                  header_bytes + message_protocol::buffer_bytes_min,
