@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 using namespace perf;
 using namespace std::chrono_literals;
@@ -64,6 +65,20 @@ TEST_CASE("a job out of bounds is refused, with the value and the way out", "[to
   CHECK_THAT(refusal({.duration = 61min}), Contains("--duration"));
 }
 
+TEST_CASE("a job over UC is that of RC but for its transport", "[tools]") {
+  for (const auto& [text, same] : {std::pair{"uc-write", operation::write},
+                                   {"uc-send", operation::send},
+                                   {"uc-write-imm", operation::write_imm}}) {
+    const job over_uc{.op = parse_operation(text)};
+    const job over_rc{.op = same};
+    CHECK(perf::over_rc(over_uc.op) == same);
+    CHECK(uses_receives(over_uc.op) == uses_receives(same));
+    CHECK(receives(over_uc) == receives(over_rc));
+    CHECK(connection_options(over_uc).transport == cordma::verbs::queue_pair_type::uc);
+    CHECK(connection_options(over_rc).transport == cordma::verbs::queue_pair_type::rc);
+  }
+}
+
 TEST_CASE("a frame that no client of ours sends is refused", "[tools]") {
   const job_frame good = encode(job{});
   CHECK_NOTHROW(decode(good));
@@ -73,7 +88,7 @@ TEST_CASE("a frame that no client of ours sends is refused", "[tools]") {
     return f;
   };
   using frame = job_frame&;
-  CHECK_THROWS_AS(decode(changed([](frame f) { f.op = 8; })), std::invalid_argument);
+  CHECK_THROWS_AS(decode(changed([](frame f) { f.op = operation_count; })), std::invalid_argument);
   CHECK_THROWS_AS(decode(changed([](frame f) { f.op = 255; })), std::invalid_argument);
   CHECK_THROWS_AS(decode(changed([](frame f) { f.mode = 3; })), std::invalid_argument);
   CHECK_THROWS_AS(decode(changed([](frame f) { f.reserved = 1; })), std::invalid_argument);

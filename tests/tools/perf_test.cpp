@@ -71,7 +71,10 @@ TEST_CASE("cordma-perf measures each operation between two processes", "[tools][
                                                               {"cas", "event"},
                                                               {"faa", "adaptive"},
                                                               {"rpc", "event"},
-                                                              {"stream", "adaptive"}}));
+                                                              {"stream", "adaptive"},
+                                                              {"uc-write", "event"},
+                                                              {"uc-send", "adaptive"},
+                                                              {"uc-write-imm", "event"}}));
   const auto& [op, mode] = what;
   const local_run r{"--operations 300 --depth 4 --op " + op + " --mode " + mode};
   INFO(op << ' ' << mode << ": " << r.ran.output << r.json);
@@ -132,7 +135,10 @@ TEST_CASE("cordma-perf compares each operation with raw verbs, by turns", "[tool
                                                               {"cas", "1"},
                                                               {"faa", "7"},
                                                               {"rpc", "1"},
-                                                              {"stream", "7"}}));
+                                                              {"stream", "7"},
+                                                              {"uc-write", "7"},
+                                                              {"uc-send", "7"},
+                                                              {"uc-write-imm", "1"}}));
   const auto& [op, depth] = what;
   const local_run r{"--baseline --operations 210 --depth " + depth + " --op " + op};
   INFO(op << ": " << r.ran.output << r.json);

@@ -32,7 +32,7 @@ unsigned queue_depth(const job& what) {
 }
 
 ibv_wr_opcode opcode_of(operation op) {
-  switch (op) {
+  switch (over_rc(op)) {
     case operation::write: return IBV_WR_RDMA_WRITE;
     case operation::read: return IBV_WR_RDMA_READ;
     case operation::write_imm: return IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -48,7 +48,8 @@ raw_pair::end::end(runtime& rt, verbs::completion_queue& cq, const job& what, st
     : memory{rt.memory(access::local_write | access::remote_read | access::remote_write |
                        access::remote_atomic)
                  .allocate_zeroed(perf::slots(what) * what.size_bytes)},
-      qp{rt.protection_domain(), cq, cq, capabilities(what)},
+      qp{rt.protection_domain(), cq, cq, capabilities(what), nullptr, nullptr,
+         transport_of(what.op)},
       number{n},
       size_bytes{what.size_bytes},
       slots{perf::slots(what)},
@@ -134,7 +135,11 @@ void raw_pair::run(meter& m) {
     const bool is_idle = requests_ == 0 && in_flight_ == 0 && receives_ >= receives_before;
     if (is_idle) return;
     const std::size_t n = raw::poll(cq_, [&](const ibv_wc& wc) { take(wc, m); });
-    if (n > 0) start = m.now();
+    if (n > 0) {
+      start = m.now();
+    } else if (is_unreliable(what_.op) && requests_ == 0 && clock::now() - start > lost_after) {
+      receives_ = receives_before;  // Messages were lost, and their receives are posted still.
+    }
   }
 }
 
