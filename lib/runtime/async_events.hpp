@@ -11,6 +11,7 @@
 namespace cordma {
 
 class completion_queue_driver;
+class shared_receives;
 
 /// Reads a device's asynchronous events (ibv_get_async_event(3)) and delivers each to the object
 /// that it names. An overrun completion queue fails every queue pair on it, a broken queue pair

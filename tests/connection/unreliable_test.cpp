@@ -3,6 +3,7 @@
 #include "connection/connection_state.hpp"
 #include "connection/link.hpp"
 #include "connection/shake_hands.hpp"
+#include "queue/send_queue.hpp"
 #include "support/allocations.hpp"
 #include "support/connected_pair.hpp"
 #include "support/skip.hpp"
