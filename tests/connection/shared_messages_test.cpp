@@ -128,7 +128,7 @@ TEST_CASE("messages of a shared stock come in order, and a stopped wait loses no
 TEST_CASE("while a shared stock is empty a sender over RC waits, and nothing is lost",
           "[connection][device]") {
   connection_options options;
-  options.min_rnr_timer = 1;  // 0.01 ms
+  options.min_rnr_timer = 28;  // 164 ms, of which there are 7.
   shop s{{.buffers = 2, .buffer_bytes = 64, .for_messages = true}, options};
   s.open(1);
   std::vector<shared_message> kept;
