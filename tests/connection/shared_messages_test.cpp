@@ -244,7 +244,7 @@ TEST_CASE("a stock is for streams or for messages, and says which", "[connection
 }
 
 TEST_CASE("a shared message in a warm program allocates nothing", "[connection][device]") {
-  if (!support::counts_allocations()) CORDMA_SKIP("a sanitizer allocates by itself");
+  if (!support::counts_allocations()) CORDMA_SKIP("its malloc is not counted");
   shop s{{.buffers = 8, .buffer_bytes = 64, .for_messages = true}};
   s.open(3);
   local_mr out = s.rt.memory().allocate_zeroed(4);

@@ -222,7 +222,7 @@ TEST_CASE("over UC a peer that answers the heartbeat stays, however little is se
 }
 
 TEST_CASE("over UC a message in a warm program allocates nothing", "[connection][device]") {
-  if (!support::counts_allocations()) CORDMA_SKIP("a sanitizer allocates by itself");
+  if (!support::counts_allocations()) CORDMA_SKIP("its malloc is not counted");
   connected_pair p = unreliable_pair();
   local_mr memory = p.rt.memory(test::all_access).allocate_zeroed(64);
   const auto exchange = [&](unsigned rounds) -> task<> {
