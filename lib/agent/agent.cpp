@@ -121,6 +121,8 @@ void agent::on_frame(const frame& f, unsigned slot) noexcept {
     if (bad_frame && f.kind != kind::bytes) return channel.release(slot);
     if (agent_protocol::has_payload(f.kind)) return on_bootstrap(f, slot);
     if (!is_running_) fail_frame("a frame before the peer has proved who it is");
+    if (context.data.verbs().type() != verbs::queue_pair_type::rc && f.kind != kind::credit)
+      fail_frame("a frame about remote memory, which UC has not");
     switch (f.kind) {
       // Questions are answered in their slot, now or later.
       case kind::request: return on_request(f, slot);

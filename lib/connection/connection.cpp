@@ -48,10 +48,12 @@ task<connection> connect_to(connection_resources resources, endpoint server,
 }
 
 template <class T>
-task<T> refuse_without_agent() {
+task<T> refuse_without_agent(const detail::connection_state& state) {
   throw error{{.code = errc::not_supported,
                .call = "agent",
-               .detail = "this side or the peer has none: connection_options::agent.enabled"}};
+               .detail = state.is_reliable()
+                             ? "this side or the peer has none: connection_options::agent.enabled"
+                             : "UC moves no remote memory: connection_options::transport"}};
   co_return T();
 }
 
@@ -106,26 +108,28 @@ bool connection::was_closed_by_peer() const noexcept {
 }
 
 task<remote_mr> connection::request_remote_mr(std::size_t size_bytes, remote_mr_request request) {
-  if (!has_agent()) return refuse_without_agent<remote_mr>();
+  if (!has_agent()) return refuse_without_agent<remote_mr>(*state_);
   return agent()->borrows.request(size_bytes, request);
 }
 task<loan> connection::send_local_mr(local_mr memory, loan_options options) {
-  if (!has_agent()) return refuse_without_agent<loan>();
+  if (!has_agent()) return refuse_without_agent<loan>(*state_);
   return agent()->lends.lend(std::move(memory), options);
 }
 task<> connection::send_remote_mr(remote_mr memory) {
-  if (!has_agent()) return refuse_without_agent<void>();
+  if (!has_agent()) return refuse_without_agent<void>(*state_);
   return within(agent()->borrows.hand_over(std::move(memory)),
                 agent()->context.options.request_timeout, "send_remote_mr", state_->executor);
 }
 task<local_mr> connection::receive_local_mr() {
-  return has_agent() ? agent()->lends.receive() : refuse_without_agent<local_mr>();
+  return has_agent() ? agent()->lends.receive() : refuse_without_agent<local_mr>(*state_);
 }
 task<remote_mr> connection::receive_remote_mr() {
-  return has_agent() ? agent()->borrows.receive() : refuse_without_agent<remote_mr>();
+  return has_agent() ? agent()->borrows.receive() : refuse_without_agent<remote_mr>(*state_);
 }
-bool connection::has_agent() const noexcept { return state_->agent != nullptr; }
-cordma::agent* connection::agent() noexcept { return state_->agent.get(); }
+bool connection::has_agent() const noexcept {
+  return state_->agent != nullptr && state_->is_reliable();
+}
+cordma::agent* connection::agent() noexcept { return has_agent() ? state_->agent.get() : nullptr; }
 const lending_counters& connection::lending() const noexcept {
   static constexpr lending_counters none{};
   return has_agent() ? state_->agent->context.counters : none;

@@ -19,6 +19,7 @@ void each_field(auto& o, auto& c, auto with) {
   with(o.gid_index, c.gid_index);
   with(o.pkey_index, c.pkey_index);
   with(o.fabric, c.fabric);
+  with(o.transport, c.transport);
   with(o.capabilities, c.capabilities);
   with(o.receives_from, c.receives_from);
   with(o.remote_access, c.remote_access);
@@ -54,6 +55,23 @@ void change_to(fabric_options& ours, const fabric_options& change) {
   change_to(ours.flow_label, change.flow_label);
   change_to(ours.hop_limit, change.hop_limit);
   change_to(ours.static_rate, change.static_rate);
+}
+
+void check_transport(const connection_options& o) {
+  using verbs::queue_pair_type;
+  if (o.transport == queue_pair_type::rc) return;
+  if (o.transport != queue_pair_type::uc) {
+    detail::throw_failure(
+        errc::not_supported, "connection_options",
+        detail::detail_text("transport %s: a connection is RC or UC; datagrams are "
+                            "datagram_socket's",
+                            verbs::to_string(o.transport)));
+  }
+  if (o.plain) {
+    detail::throw_failure(errc::not_supported, "connection_options",
+                          "transport UC and plain: rdma_cm's port space RDMA_PS_TCP is RC's; move "
+                          "the information yourself, prepared_connection::connect_plain");
+  }
 }
 
 /// A value that is unset is checked when the handshake has agreed on it.
@@ -98,6 +116,7 @@ void check(const connection_options& o, const verbs::device_limits& limits,
   const auto check_range = [](const char* name, long long value, long long low, long long high) {
     check_option("connection_options", name, value, low, high);
   };
+  check_transport(o);
   verbs::queue_pair_capabilities wanted = o.capabilities;
   if (o.receives_from != nullptr) wanted.recv_wr_max = wanted.recv_sge_max = 1;
   verbs::check(wanted, limits);
@@ -122,7 +141,8 @@ void check(const connection_options& o, const verbs::device_limits& limits,
   if (o.rd_atomic_max) {
     const auto most = std::min(limits.qp_rd_atom_max, limits.qp_init_rd_atom_max);
     check_range("rd_atomic_max", *o.rd_atomic_max, 0, most);
-    if (o.agent.enabled) check_range("rd_atomic_max beside an agent", *o.rd_atomic_max, 1, most);
+    const bool is_for_agent = o.agent.enabled && o.transport == verbs::queue_pair_type::rc;
+    if (is_for_agent) check_range("rd_atomic_max beside an agent", *o.rd_atomic_max, 1, most);
   }
   if (o.credentials != nullptr && o.plain) {
     detail::throw_failure(errc::not_supported, "connection_options",

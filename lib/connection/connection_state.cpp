@@ -57,7 +57,9 @@ std::uint16_t pkey_of(const verbs::context& ctx, const verbs::port_info& port,
   return pkey;
 }
 
-verbs::access granted(const verbs::context& ctx, verbs::access wanted) noexcept {
+verbs::access granted(const verbs::context& ctx, const connection_options& options) noexcept {
+  const verbs::access wanted = options.remote_access;
+  if (options.transport != verbs::queue_pair_type::rc) return wanted & verbs::access::remote_write;
   return ctx.limits().atomic == IBV_ATOMIC_NONE ? wanted & ~verbs::access::remote_atomic : wanted;
 }
 
@@ -129,25 +131,31 @@ connection_state::connection_state(const connection_resources& r, const connecti
       lending_{own_domain_ ? own_domain_->lending : r.lending},
       executor{r.executor},
       memory{own_domain_ ? own_domain_->memory : r.memory},
-      qp{r.drivers.driver_for(cqes_max(options), options.receives_from), lending_.domain(),
-         capabilities(options), port_.message_max_bytes, options.receives_from},
+      qp{r.drivers.driver_for(cqes_max(options), options.receives_from),
+         lending_.domain(),
+         capabilities(options),
+         port_.message_max_bytes,
+         options.receives_from,
+         options.transport},
       local{local_address},
       peer{peer_address} {
-  const verbs::access remote = granted(r.ctx, options.remote_access);
+  const verbs::access remote = granted(r.ctx, options);
   verbs::access allowed = remote;
-  if (options.agent.enabled) {
+  if (options.agent.enabled && is_reliable()) {
     allowed |= verbs::access::remote_read;  // The peer's flushes are READs.
     if (lending_.has_windows()) allowed |= verbs::access::mw_bind;
   }
   if (options.credentials != nullptr) allows_then_ = std::exchange(allowed, verbs::access::none);
   qp.verbs().to_init(port_.number, options.pkey_index.value_or(0), allowed);
   const verbs::device_limits& limits = r.ctx.limits();
-  const std::uint32_t rd_atomic = options.rd_atomic_max.value_or(rd_atomic_limit);
+  const std::uint32_t rd_atomic =
+      is_reliable() ? options.rd_atomic_max.value_or(rd_atomic_limit) : 0;
   local_hello = {
       .layer =
           port_.is_ethernet() ? handshake::link_layer::ethernet : handshake::link_layer::infiniband,
       .gid_kind = gid_.type,
       .mtu = port_.mtu_active,
+      .service = is_reliable() ? handshake::service::reliable : handshake::service::unreliable,
       .lid = port_.lid,
       .gid = gid_.gid,
       .qpn = qp.verbs().num(),
@@ -298,9 +306,10 @@ void connection_state::watch_over(std::unique_ptr<byte_channel>&& channel) {
   on_channel_change();  // The peer may have said its goodbye before.
 }
 
-/// Where the kernel does not ask after a peer that grants no writes, the agent can.
+/// Where the kernel does not ask after a peer that grants no writes, the agent can. Over UC the
+/// agent always asks.
 bool connection_state::can_beat() const noexcept {
-  return peer_hello.allows_writes || (agent && !channel_->finds_dead_hosts());
+  return beats_by_write() || (agent && !(is_reliable() && channel_->finds_dead_hosts()));
 }
 
 void connection_state::abort(errc code, const char* call) noexcept {
@@ -343,7 +352,7 @@ void connection_state::peer_hung_up() noexcept {
   const bool owed = peer_said_goodbye && !is_manual() && !qp.has_failed();
   if (!owed) return abort(errc::disconnected, "hang_up");
   const bool is_idle = qp.sends().is_idle();
-  if (!is_idle && peer_hello.allows_writes && (!beat_ || beat_->has_ended())) beat();
+  if (!is_idle && completes_beats() && (!beat_ || beat_->has_ended())) beat();
   late_acks_until_ = executor.after(options_.close_timeout);
   disarm();  // The timer stops the heartbeat: from now on it polls for acknowledgements.
   // The end comes in a later iteration: tasks that were just notified may still want to send.
@@ -387,7 +396,7 @@ std::coroutine_handle<> connection_state::on_agent_failure(waiter& watch) noexce
 void connection_state::tick() noexcept {
   if (qp.has_failed()) return;
   if (late_acks_until_) return await_late_acks();
-  if (!peer_hello.allows_writes) {
+  if (!beats_by_write()) {
     missed_ = agent->channel.probe() ? 0 : missed_ + 1;
     if (!is_manual() && missed_ >= options_.heartbeat.misses)
       return abort(errc::disconnected, "heartbeat");
@@ -428,7 +437,7 @@ task<> connection_state::close() {
   const time_span limit = options_.close_timeout;
   if (!qp.has_failed()) {
     // The heartbeat's CQE ends unsignaled requests before it, which nothing else might.
-    if (peer_hello.allows_writes && !qp.sends().is_idle()) beat();
+    if (completes_beats() && !qp.sends().is_idle()) beat();
     pass_stop(co_await as_result(with_timeout(qp.sends_idle(), limit, &executor)));
     if (agent) pass_stop(co_await as_result(with_timeout(agent->settled(), limit, &executor)));
     say_goodbye();

@@ -102,6 +102,10 @@ class connection_state final : private timer, private byte_channel::listener {
   handshake::agreement agreement;
   bool peer_said_goodbye = false;
 
+  [[nodiscard]] bool is_reliable() const noexcept {
+    return options_.transport == verbs::queue_pair_type::rc;
+  }
+
  private:
   /// Calls a function when a queue pair fails, or has failed already.
   struct failure_watch : waiter {
@@ -124,6 +128,14 @@ class connection_state final : private timer, private byte_channel::listener {
   void await_late_acks() noexcept;
   [[nodiscard]] bool has_told_end() noexcept;
   [[nodiscard]] bool can_beat() const noexcept;
+  /// Returns true if a WRITE's acknowledgement can tell that the peer is there.
+  [[nodiscard]] bool beats_by_write() const noexcept {
+    return is_reliable() && peer_hello.allows_writes;
+  }
+  /// Returns true if such a WRITE breaks nothing: a UC peer without that right drops it.
+  [[nodiscard]] bool completes_beats() const noexcept {
+    return !is_reliable() || peer_hello.allows_writes;
+  }
   void tick() noexcept;
   void beat() noexcept;
   [[nodiscard]] bool is_manual() const noexcept { return mode_ == completion_mode::manual; }

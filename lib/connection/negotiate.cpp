@@ -23,6 +23,12 @@ void check_network(const hello& local, const hello& remote) {
         "transport %s here, %s there: a queue pair is set up for InfiniBand or RoCE only",
         to_string(local.transport_kind), to_string(remote.transport_kind)));
   }
+  if (local.service != remote.service) {
+    refuse(
+        detail_text("transport %s here, %s there: set the same connection_options::transport on "
+                    "both sides",
+                    to_string(local.service), to_string(remote.service)));
+  }
   if (local.layer != remote.layer) {
     refuse(detail_text("link layer %s here, %s there: choose ports of one network",
                        to_string(local.layer), to_string(remote.layer)));
@@ -120,7 +126,8 @@ agreement negotiate(const hello& local, const hello& remote, const verbs::addres
   a.rts.rd_atomic_max = std::min(local.rd_atomic_initiator, remote.rd_atomic_responder);
   const agent_address& theirs = remote.agent;
   if (local.agent.qpn != 0 && theirs.qpn != 0 && local.agent.version == theirs.version) {
-    if (a.rts.rd_atomic_max == 0 || a.rtr.dest_rd_atomic_max == 0) {
+    const bool has_reads = a.rts.rd_atomic_max != 0 && a.rtr.dest_rd_atomic_max != 0;
+    if (!has_reads && local.service == service::reliable) {
       refuse(
           detail_text("%u READs at once from here, %u from there: beside agents each way needs one",
                       a.rts.rd_atomic_max, a.rtr.dest_rd_atomic_max));

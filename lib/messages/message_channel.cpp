@@ -20,6 +20,10 @@ stream_options checked(stream_options options, queue_pair& qp) {
   if (const receive_share* const share = qp.share()) {
     // The buffers' size is the pool's: they all have the same.
     const shared_receives& pool = share->pool();
+    if (pool.is_for_messages())
+      throw_failure(errc::not_supported, "message_stream",
+                    "the pool of connection_options::receives_from is for_messages: share other "
+                    "receives for streams and calls");
     check_option("shared_receives_options", "buffer_bytes",
                  static_cast<long long>(pool.buffer_bytes()),
                  header_bytes + message_protocol::buffer_bytes_min,
@@ -48,6 +52,10 @@ stream_options checked(stream_options options, queue_pair& qp) {
 channel_resources message_channel::resources_of(connection& conn) {
   queue_pair& data = conn.qp();  // First: it asserts that the connection is not empty.
   cordma::agent* const agent = conn.agent();
+  if (data.verbs().type() != verbs::queue_pair_type::rc)
+    throw_failure(errc::not_supported, "message_stream",
+                  "over UC a message may be lost, and streams and calls would wait for it: "
+                  "connection_options::transport");
   if (agent == nullptr)
     throw_failure(errc::not_supported, "message_stream",
                   "this side or the peer has no agent: connection_options::agent.enabled");

@@ -29,6 +29,10 @@ const char* way_out_of(std::error_code code) noexcept {
     return "the peer's device does not answer: is its host up, and does the device's own network, "
            "not the bootstrap's, lead there? docs/devices.md says what soft0 needs";
   }
+  if (code == errc::not_supported) {
+    return "the connection has no such request: over UC (connection_options::transport), or where "
+           "rd_atomic_max is 0, neither READs nor atomics; a datagram is a SEND";
+  }
   return "";
 }
 

@@ -25,7 +25,7 @@ shared_receives_options checked(const shared_receives_options& o,
   check_option(options, "buffers", o.buffers, 1, shared_receives::buffers_max);
   check_option(options, "buffer_bytes", static_cast<long long>(o.buffer_bytes), 1,
                shared_receives::buffer_bytes_max);
-  check_option(options, "share_min", o.share_min, 1, o.buffers);
+  if (!o.for_messages) check_option(options, "share_min", o.share_min, 1, o.buffers);
   return o;
 }
 
@@ -33,8 +33,10 @@ shared_receives_options checked(const shared_receives_options& o,
 
 // ---- a queue pair's share ----
 
-receive_share::receive_share(shared_receives& pool) : pool_{pool}, credit_{pool.share_min()} {
-  if (pool.promised_ + credit_ > pool.buffers()) {
+receive_share::receive_share(shared_receives& pool)
+    : pool_{pool}, credit_{pool.is_for_messages() ? pool.buffers() : pool.share_min()} {
+  const std::uint32_t promise = pool.is_for_messages() ? 0 : credit_;
+  if (pool.promised_ + promise > pool.buffers()) {
     pool.reclaim();  // Frees buffers for the next queue pair.
     cordma::detail::throw_failure(
         errc::limit_exceeded, "shared_receives",
@@ -44,13 +46,14 @@ receive_share::receive_share(shared_receives& pool) : pool_{pool}, credit_{pool.
             pool.promised_, pool.buffers(), pool.shares_, credit_));
   }
   if (pool.may_lack_some_ && pool.shares_ == 0) pool.renew();
-  pool.promised_ += credit_;
+  pool.promised_ += promise;
   ++pool.shares_;
   pool.all_.push_back(*this);
   if (pool.promised_ > pool.grown_max()) pool.reclaim();
 }
 
 receive_share::~receive_share() {
+  pool_.forget_messages(*this);
   if (receive_holder::held > 0) {
     for (detail::receive_holder*& h : pool_.holders_)
       if (h == this) h = &pool_.orphans_;
@@ -123,7 +126,8 @@ shared_receives::shared_receives(verbs::protection_domain& pd, mr_allocator& mem
       stride_{(options.buffer_bytes + line - 1) & ~(line - 1)},
       memory_{memory.allocate_uninitialized(options.buffers * stride_, line)},
       holders_(options.buffers),
-      queue_{filled_queue()} {}
+      queue_{filled_queue()},
+      arrived_(options.for_messages ? options.buffers : 0) {}
 
 shared_receives::~shared_receives() {
   CORDMA_ASSERT(shares_ == 0, "shared receives destroyed before their queue pairs");
@@ -170,6 +174,7 @@ void shared_receives::renew() noexcept {
     queue_ = filled_queue();
     withdrawn_.add(old);
     may_lack_some_ = false;
+    if (limit_ != 0) arm_limit();
   } catch (const error&) {
     // The old queue still serves; a later call tries again.
   }
@@ -238,6 +243,100 @@ void shared_receives::put_back(std::uint32_t number) noexcept {
   ++orphans_.held;
   ++promised_;
   lose(number, how);
+}
+
+// ---- plain messages ----
+
+void shared_receives::deliver(std::uint32_t number, const ibv_wc& wc) noexcept {
+  arrived& a = arrived_[number];
+  a = {.qpn = wc.qp_num,
+       .size_bytes = wc.byte_len,
+       .immediate = std::nullopt,
+       .is_write = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM,
+       .next = no_buffer};
+  if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) a.immediate = be32toh(wc.imm_data);
+  (oldest_ == no_buffer ? oldest_ : arrived_[newest_].next) = number;
+  newest_ = number;
+  untaken_.release();
+}
+
+std::optional<shared_receives::message> shared_receives::take_oldest() noexcept {
+  if (oldest_ == no_buffer) return std::nullopt;
+  const arrived& a = arrived_[oldest_];
+  message m;
+  m.pool_ = this;
+  m.number_ = std::exchange(oldest_, a.next);
+  m.qpn_ = a.qpn;
+  m.size_bytes_ = a.size_bytes;
+  m.immediate_ = a.immediate;
+  m.is_write_ = a.is_write;
+  return m;
+}
+
+task<shared_receives::message> shared_receives::next_message() {
+  if (!is_for_messages()) {
+    cordma::detail::throw_failure(errc::not_supported, "shared_receives",
+                                  "the pool is for streams: set "
+                                  "shared_receives_options::for_messages");
+  }
+  for (;;) {
+    co_await untaken_.acquire();
+    // The message of a permit has gone if its queue pair was destroyed in between.
+    if (std::optional<message> m = take_oldest()) co_return std::move(*m);
+  }
+}
+
+void shared_receives::forget_messages(holder& of) noexcept {
+  std::uint32_t last = no_buffer;
+  for (std::uint32_t n = oldest_; n != no_buffer;) {
+    const std::uint32_t next = arrived_[n].next;
+    if (holders_[n] != &of) {
+      last = std::exchange(n, next);
+      continue;
+    }
+    (last == no_buffer ? oldest_ : arrived_[last].next) = next;
+    holders_[n] = nullptr;
+    --of.held;
+    static_cast<void>(untaken_.try_acquire());
+    put_back(std::exchange(n, next));
+  }
+  newest_ = last;
+}
+
+task<> shared_receives::runs_low(std::uint32_t limit) {
+  check_option("shared_receives", "limit", limit, 1, options_.buffers);
+  limit_reached_.reset();
+  limit_ = limit;
+  arm_limit();
+  co_await limit_reached_.wait();
+}
+
+void shared_receives::arm_limit() { queue_.arm_limit(limit_); }
+
+void shared_receives::limit_reached() noexcept {
+  limit_ = 0;
+  limit_reached_.set();
+}
+
+shared_receives::message& shared_receives::message::operator=(message&& other) noexcept {
+  if (this == &other) return *this;
+  give_back();
+  pool_ = std::exchange(other.pool_, nullptr);
+  number_ = other.number_;
+  qpn_ = other.qpn_;
+  size_bytes_ = other.size_bytes_;
+  immediate_ = other.immediate_;
+  is_write_ = other.is_write_;
+  return *this;
+}
+
+const_local_mr_slice shared_receives::message::payload() const {
+  if (pool_ == nullptr || is_write_) return {};
+  return pool_->slice(number_, 0, size_bytes_);
+}
+
+void shared_receives::message::give_back() noexcept {
+  if (pool_ != nullptr) std::exchange(pool_, nullptr)->give_back(number_);
 }
 
 /// Leaves the buffer held, with its credit: the buffers that others were promised exist.

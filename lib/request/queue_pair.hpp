@@ -17,8 +17,12 @@ class queue_pair final : public callback_queue_pair, public requester<queue_pair
   /// Makes a queue pair; `callback_queue_pair` documents parameters and errors.
   queue_pair(completion_queue_driver& driver, verbs::protection_domain& pd,
              const verbs::queue_pair_capabilities& wanted, std::size_t message_max_bytes,
-             shared_receives* pool = nullptr)
-      : callback_queue_pair{driver, pd, wanted, message_max_bytes, pool} {}
+             shared_receives* pool = nullptr,
+             verbs::queue_pair_type type = verbs::queue_pair_type::rc)
+      : callback_queue_pair{
+            driver, pd,
+            wanted, message_max_bytes,
+            pool,   {.has_atomics = type == verbs::queue_pair_type::rc, .type = type}} {}
 
   next_message_op next_message() noexcept { return {receives(), {}}; }
   receive_op<1> recv(const local_mr_slice& buffer) noexcept { return {receives(), {buffer}}; }

@@ -56,6 +56,10 @@ void async_events::route(const verbs::async_event& event) noexcept {
         }
       }
       break;
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      for (shared_receives* pool : pools_)
+        if (event.srq == pool->verbs().native_handle()) pool->limit_reached();
+      break;
     case IBV_EVENT_PORT_ERR:
       for (completion_queue_driver* driver : drivers_) {
         driver->fail(reason(errc::device_failed, event), event.port);

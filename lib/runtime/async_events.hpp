@@ -11,6 +11,7 @@
 namespace cordma {
 
 class completion_queue_driver;
+class shared_receives;
 
 /// Reads a device's asynchronous events (ibv_get_async_event(3)) and delivers each to the object
 /// that it names. An overrun completion queue fails every queue pair on it, a broken queue pair
@@ -28,6 +29,9 @@ class async_events : private fd_watch {
   void add(completion_queue_driver& driver) { drivers_.push_back(&driver); }
   void remove(completion_queue_driver& driver) noexcept { std::erase(drivers_, &driver); }
 
+  /// Delivers the limit events of a pool, which lives as long.
+  void add(shared_receives& pool) { pools_.push_back(&pool); }
+
   /// Gives the next event, in the device's order, after its delivery to its object.
   [[nodiscard]] auto next() noexcept { return kept_.receive(); }
   [[nodiscard]] std::uint64_t seen() const noexcept { return seen_; }
@@ -43,6 +47,7 @@ class async_events : private fd_watch {
 
   verbs::context& ctx_;
   std::vector<completion_queue_driver*> drivers_;
+  std::vector<shared_receives*> pools_;
   channel<verbs::async_event> kept_{events_kept_max};
   std::uint64_t seen_ = 0;
   std::uint64_t dropped_ = 0;

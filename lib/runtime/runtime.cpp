@@ -197,6 +197,7 @@ mr_allocator& runtime::memory(verbs::access access) {
 shared_receives& runtime::share_receives(const shared_receives_options& options) {
   shared_receives& made =
       *state_->pools.emplace_back(std::make_unique<shared_receives>(state_->pd, memory(), options));
+  state_->events.add(made);
   state_->counted_pools.add(made);
   return made;
 }

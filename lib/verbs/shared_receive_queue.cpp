@@ -43,6 +43,13 @@ void shared_receive_queue::destroyer::operator()(ibv_srq* srq) const noexcept {
   CORDMA_ASSERT(rc != EBUSY, "shared receive queue destroyed before its queue pairs");
 }
 
+void shared_receive_queue::arm_limit(std::uint32_t limit) {
+  ibv_srq_attr attributes{};
+  attributes.srq_limit = limit;
+  if (const int rc = ibv_modify_srq(srq_.get(), &attributes, IBV_SRQ_LIMIT); rc != 0)
+    detail::throw_errno(rc, "ibv_modify_srq", detail::detail_text("limit %u", limit));
+}
+
 shared_receive_queue::shared_receive_queue(protection_domain& pd,
                                            const shared_receive_queue_capabilities& wanted,
                                            void* srq_context) {

@@ -156,6 +156,7 @@ inline constexpr std::array hello_fields{field_range{9, 1, 1, 2},
                                          field_range{10, 1, 0, 2},
                                          field_range{11, 1, 1, 5},
                                          field_range{12, 1, 1, 2},
+                                         field_range{13, 1, 0, 1},
                                          field_range{32, 4, 2, max_24_bits},
                                          field_range{36, 4, 0, max_24_bits},
                                          field_range{40, 4, 0, 255},
@@ -204,6 +205,7 @@ inline void check_hello(faults& found, const client_frames& said, const judge& b
   found.add(number(f, 9, 1) != std::uint64_t(by.hello.layer), errc::incompatible_peer);
   found.add(number(f, 10, 1) != std::uint64_t(by.hello.gid_kind), errc::incompatible_peer);
   found.add(number(f, 12, 1) != 1, errc::incompatible_peer);
+  found.add(number(f, 13, 1) != std::uint64_t(by.hello.service), errc::incompatible_peer);
   const std::uint64_t mtu_most =
       std::min({number(f, 11, 1), std::uint64_t(by.hello.mtu), by.path_mtu_most.value_or(5)});
   found.add(agreed_mtu(f, by) > mtu_most, errc::incompatible_peer);
@@ -241,8 +243,7 @@ inline handshake::frame_bytes_t meaning_of(std::span<const std::byte> hello) {
   f[5] = std::byte{handshake::version_minor};
   f[52] &= std::byte{1};
   f[208] &= std::byte{0x3f};
-  for (const auto& [at, size] :
-       {std::pair{13u, 1u}, {53, 3}, {105, 3}, {124, 4}, {209, 1}, {221, 35}})
+  for (const auto& [at, size] : {std::pair{53u, 3u}, {105, 3}, {124, 4}, {209, 1}, {221, 35}})
     clear(at, size);
   for (unsigned n = 0; n < hello_options.size(); ++n)
     if (!has_option(f, n)) clear(hello_options[n].at, hello_options[n].size);

@@ -188,3 +188,18 @@ TEST_CASE("whole options take the place of all but what they leave unset", "[con
   CHECK(mixed.retry_cnt == 2);
   CHECK(mixed.rnr_retry == connection_options{}.rnr_retry);
 }
+
+TEST_CASE("a connection is RC or UC, and a plain one by rdma_cm RC", "[connection]") {
+  connection_options o;
+  o.transport = verbs::queue_pair_type::uc;
+  o.rd_atomic_max = 0;  // Agents over UC need none.
+  CHECK_NOTHROW(check(o, limits, port));
+  SECTION("plain") {
+    o.plain = true;
+    CHECK_THROWS_WITH(check(o, limits, port), Catch::Contains("connect_plain"));
+  }
+  SECTION("datagrams") {
+    o.transport = verbs::queue_pair_type::ud;
+    CHECK_THROWS_WITH(check(o, limits, port), Catch::Contains("datagram_socket"));
+  }
+}

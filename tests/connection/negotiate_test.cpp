@@ -196,3 +196,21 @@ TEST_CASE("P_Keys fit if they are of one partition, and one of a full member", "
   b.client.pkey = b.listener.pkey = 0x0001;
   check_refused(b, "0x0001 here, 0x0001 there: limited members", "limited members");
 }
+
+TEST_CASE("RC and UC do not go together, and each side names its own first", "[connection]") {
+  both_sides b;
+  b.client.service = hs::service::unreliable;
+  check_refused(b, "transport UC here, RC there", "transport RC here, UC there");
+}
+
+TEST_CASE("over UC agents need no READs", "[connection]") {
+  both_sides b;
+  for (hs::hello* const h : {&b.client, &b.listener}) {
+    h->agent = {.qpn = 4, .flush_word = {0, 8, 1}};
+    h->rd_atomic_initiator = h->rd_atomic_responder = 0;
+  }
+  check_refused(b, "beside agents each way needs one", "beside agents each way needs one");
+  for (hs::hello* const h : {&b.client, &b.listener}) h->service = hs::service::unreliable;
+  CHECK(b.of_client().control);
+  CHECK(b.of_listener().rts.rd_atomic_max == 0);
+}

@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 using namespace perf;
 using namespace std::chrono_literals;
@@ -63,6 +64,20 @@ TEST_CASE("a job out of bounds is refused, with the value and the way out", "[to
   CHECK_THAT(refusal({.op = operation::rpc, .size_bytes = job::size_max}), Contains("512M"));
   CHECK_THAT(refusal({.op = operation::ud, .size_bytes = 4097}), Contains("ud goes up to 4K"));
   CHECK_THAT(refusal({.duration = 61min}), Contains("--duration"));
+}
+
+TEST_CASE("a job over UC is that of RC but for its transport", "[tools]") {
+  for (const auto& [text, same] : {std::pair{"uc-write", operation::write},
+                                   {"uc-send", operation::send},
+                                   {"uc-write-imm", operation::write_imm}}) {
+    const job over_uc{.op = parse_operation(text)};
+    const job over_rc{.op = same};
+    CHECK(perf::over_rc(over_uc.op) == same);
+    CHECK(uses_receives(over_uc.op) == uses_receives(same));
+    CHECK(receives(over_uc) == receives(over_rc));
+    CHECK(connection_options(over_uc).transport == cordma::verbs::queue_pair_type::uc);
+    CHECK(connection_options(over_rc).transport == cordma::verbs::queue_pair_type::rc);
+  }
 }
 
 TEST_CASE("a frame that no client of ours sends is refused", "[tools]") {

@@ -73,7 +73,10 @@ TEST_CASE("cordma-perf measures each operation between two processes", "[tools][
                                                               {"rpc", "event"},
                                                               {"stream", "adaptive"},
                                                               {"ud", "event"},
-                                                              {"multicast", "adaptive"}}));
+                                                              {"multicast", "adaptive"},
+                                                              {"uc-write", "event"},
+                                                              {"uc-send", "adaptive"},
+                                                              {"uc-write-imm", "event"}}));
   const auto& [op, mode] = what;
   const local_run r{"--operations 300 --depth 4 --op " + op + " --mode " + mode};
   INFO(op << ' ' << mode << ": " << r.ran.output << r.json);
@@ -136,7 +139,10 @@ TEST_CASE("cordma-perf compares each operation with raw verbs, by turns", "[tool
                                                               {"rpc", "1"},
                                                               {"stream", "7"},
                                                               {"ud", "1"},
-                                                              {"multicast", "7"}}));
+                                                              {"multicast", "7"},
+                                                              {"uc-write", "7"},
+                                                              {"uc-send", "7"},
+                                                              {"uc-write-imm", "1"}}));
   const auto& [op, depth] = what;
   const local_run r{"--baseline --operations 210 --depth " + depth + " --op " + op};
   INFO(op << ": " << r.ran.output << r.json);

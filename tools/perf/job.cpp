@@ -21,7 +21,8 @@ constexpr std::uint32_t queue_min = 128;
 constexpr std::uint64_t header_bytes = 1024;
 
 constexpr std::array<const char*, operation_count> operation_names{
-    "write", "read", "send", "write-imm", "cas", "faa", "rpc", "stream", "ud", "multicast"};
+    "write",  "read", "send",      "write-imm", "cas",     "faa",         "rpc",
+    "stream", "ud",   "multicast", "uc-write",  "uc-send", "uc-write-imm"};
 constexpr std::array<const char*, 3> mode_names{"event", "busy", "adaptive"};
 
 template <class Names>
@@ -102,6 +103,7 @@ std::uint64_t memory_bytes(const job& j) noexcept {
 
 cordma::connection_options connection_options(const job& j) {
   cordma::connection_options o;
+  o.transport = transport_of(j.op);
   o.capabilities.send_wr_max = std::max(queue_min, j.depth + requests_besides);
   o.capabilities.recv_wr_max = std::max({queue_min, receives(j), j.depth + requests_besides});
   return o;

@@ -13,7 +13,7 @@
 
 namespace perf {
 
-/// The operation that a job repeats.
+/// The operation that a job repeats; the last three over UC.
 enum class operation : std::uint8_t {
   write,
   read,
@@ -24,9 +24,12 @@ enum class operation : std::uint8_t {
   rpc,
   stream,
   ud,
-  multicast
+  multicast,
+  uc_write,
+  uc_send,
+  uc_write_imm
 };
-inline constexpr std::uint8_t operation_count = 10;
+inline constexpr std::uint8_t operation_count = 13;
 
 const char* to_string(operation op) noexcept;
 const char* to_string(cordma::completion_mode mode) noexcept;
@@ -60,12 +63,30 @@ struct job {
 /// \errors std::invalid_argument: the first value out of range, with its name and the way out.
 void check(const job& j);
 
+[[nodiscard]] constexpr bool is_unreliable(operation op) noexcept {
+  return op >= operation::uc_write;
+}
+[[nodiscard]] constexpr cordma::verbs::queue_pair_type transport_of(operation op) noexcept {
+  return is_unreliable(op) ? cordma::verbs::queue_pair_type::uc
+                           : cordma::verbs::queue_pair_type::rc;
+}
+/// Returns the operation that is the same over RC.
+[[nodiscard]] constexpr operation over_rc(operation op) noexcept {
+  switch (op) {
+    case operation::uc_write: return operation::write;
+    case operation::uc_send: return operation::send;
+    case operation::uc_write_imm: return operation::write_imm;
+    default: return op;
+  }
+}
+/// After such a pause, messages over UC that are still missed count as lost.
+inline constexpr std::chrono::milliseconds lost_after{200};
 [[nodiscard]] constexpr bool is_atomic(operation op) noexcept {
   return op == operation::cas || op == operation::faa;
 }
 /// Tells whether each operation needs a receive of the server's; the server posts only so many.
 [[nodiscard]] constexpr bool uses_receives(operation op) noexcept {
-  return op == operation::send || op == operation::write_imm;
+  return over_rc(op) == operation::send || over_rc(op) == operation::write_imm;
 }
 [[nodiscard]] constexpr bool uses_datagrams(operation op) noexcept {
   return op == operation::ud || op == operation::multicast;

@@ -4,7 +4,9 @@
 
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_all.hpp>
+#include <cordma/coro/with_timeout.hpp>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -102,7 +104,7 @@ cordma::task<> link::run_worker(meter& m, std::uint32_t worker) {
     return what_.op == operation::rpc ? call_each(m, worker) : exchange_each(m, worker);
   }
   const cordma::remote_mr_slice there = remote_slot(worker);
-  switch (what_.op) {
+  switch (over_rc(what_.op)) {
     case operation::read: return repeat(m, [=, this] { return conn_.read(here, there); });
     case operation::cas: return repeat(m, [=, this] { return conn_.compare_swap(there, 0, 0); });
     case operation::faa: return repeat(m, [=, this] { return conn_.fetch_add(there, 1); });
@@ -118,7 +120,7 @@ cordma::task<> link::send_each(meter& m, std::uint32_t worker) {
   clock::time_point start = clock::now();
   while (m.takes_another()) {
     co_await credits_.acquire();
-    if (what_.op == operation::send) {
+    if (over_rc(what_.op) == operation::send) {
       co_await conn_.send(here);
     } else {
       co_await conn_.write_with_imm(here, there, worker);
@@ -128,10 +130,26 @@ cordma::task<> link::send_each(meter& m, std::uint32_t worker) {
 }
 
 cordma::task<> link::take_credits() {
+  if (is_unreliable(what_.op)) co_return co_await take_late_credits();
   for (;;) {
     const cordma::message m = co_await conn_.next_message();
     conn_.post_recv(m.slices);
     credits_.release(m.immediate.value_or(0));
+  }
+}
+
+/// Over UC a message may be lost, and with it a credit. After a pause nothing is under way.
+cordma::task<> link::take_late_credits() {
+  const std::size_t all = receives(what_);
+  for (;;) {
+    auto told = co_await cordma::as_result(cordma::with_timeout(conn_.next_message(), lost_after));
+    if (told.is_cancelled()) throw cordma::cancelled{};
+    const bool is_late = told.has_failure() && told.failure().code == cordma::errc::timed_out;
+    if (told.has_failure() && !is_late) throw cordma::error{told.failure()};
+    const std::size_t missing = all - std::min(all, credits_.available());
+    if (!is_late) conn_.post_recv(told->slices);
+    credits_.release(is_late ? missing
+                             : std::min<std::size_t>(missing, told->immediate.value_or(0)));
   }
 }
 

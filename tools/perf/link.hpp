@@ -41,6 +41,7 @@ class link {
   cordma::task<> call_each(meter& m, std::uint32_t worker);
   cordma::task<> exchange_each(meter& m, std::uint32_t worker);
   cordma::task<> take_credits();
+  cordma::task<> take_late_credits();
 
   cordma::runtime& rt_;
   const job what_;

@@ -17,7 +17,7 @@ constexpr std::uint32_t spare_requests = 16;
 constexpr std::uint32_t qkey = 0x7662;
 
 verbs::queue_pair_type type_of(const job& what) {
-  return uses_datagrams(what.op) ? verbs::queue_pair_type::ud : verbs::queue_pair_type::rc;
+  return uses_datagrams(what.op) ? verbs::queue_pair_type::ud : transport_of(what.op);
 }
 std::size_t headroom_of(const job& what) { return uses_datagrams(what.op) ? sizeof(ibv_grh) : 0; }
 
@@ -40,7 +40,7 @@ unsigned queue_depth(const job& what) {
 }
 
 ibv_wr_opcode opcode_of(operation op) {
-  switch (op) {
+  switch (over_rc(op)) {
     case operation::write: return IBV_WR_RDMA_WRITE;
     case operation::read: return IBV_WR_RDMA_READ;
     case operation::write_imm: return IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -177,7 +177,11 @@ void raw_pair::run(meter& m) {
     const bool is_idle = requests_ == 0 && in_flight_ == 0 && receives_ >= receives_before;
     if (is_idle) return;
     const std::size_t n = raw::poll(cq_, [&](const ibv_wc& wc) { take(wc, m); });
-    if (n > 0) start = m.now();
+    if (n > 0) {
+      start = m.now();
+    } else if (is_unreliable(what_.op) && requests_ == 0 && clock::now() - start > lost_after) {
+      receives_ = receives_before;  // Messages were lost, and their receives are posted still.
+    }
   }
 }
 

@@ -23,10 +23,10 @@ namespace {
 double us(std::chrono::nanoseconds t) { return double(t.count()) / 1e3; }
 
 void append_job(std::string& out, const job& j) {
-  append(out, "%-9s %5s %5u %4u %3u", to_string(j.op), size_text(j.size_bytes).c_str(), j.depth,
+  append(out, "%-12s %5s %5u %4u %3u", to_string(j.op), size_text(j.size_bytes).c_str(), j.depth,
          j.connections, j.threads);
 }
-constexpr const char* job_columns = "op         size depth conn thr";
+constexpr const char* job_columns = "op            size depth conn thr";
 
 void append_costs(std::string& out, const std::vector<result>& results) {
   append(out, "\n%s %8s %8s %8s %9s %7s %8s %8s\n", job_columns, "wakes/op", "arms/op", "sys/op",

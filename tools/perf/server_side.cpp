@@ -93,7 +93,7 @@ cordma::task<> serve_stream(const job& what, const teller& tell, cordma::connect
 
 cordma::task<> serve_connection(cordma::runtime& rt, job what, teller tell,
                                 cordma::connection conn) {
-  switch (what.op) {
+  switch (over_rc(what.op)) {
     case operation::rpc: co_return co_await serve_calls(what, tell, std::move(conn));
     case operation::ud:
     case operation::multicast: co_return co_await serve_datagrams(rt, what, tell, std::move(conn));

@@ -38,10 +38,10 @@ struct agreement;
 struct hello;
 }  // namespace handshake
 
-/// One reliable connection: a queue pair, and the TCP socket of its bootstrap, which stays open
-/// until the end. When the peer's process ends or closes, the socket reports it at once. When the
-/// peer's host dies, a heartbeat finds out. Either way everything that waits ends with
-/// `errc::disconnected`, and `why_lost()` says more.
+/// One connection, reliable unless its options say UC: a queue pair, and the TCP socket of its
+/// bootstrap, which stays open until the end. When the peer's process ends or closes, the socket
+/// reports it at once. When the peer's host dies, a heartbeat finds out. Either way everything that
+/// waits ends with `errc::disconnected`, and `why_lost()` says more.
 ///
 /// A connection is move-only; moving does not disturb operations in progress. Dropping it ends what
 /// waits with `errc::closed`, and hands the rest to the executor's closer. The closer moves the

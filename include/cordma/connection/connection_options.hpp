@@ -44,7 +44,8 @@ struct CORDMA_EXPORT connection_options {
   /// Finds a peer whose host died while the connection was idle: RC notices that only while
   /// something is in flight. After `interval` without a request of this side, the heartbeat posts a
   /// 0-byte WRITE. The connection ends if the WRITE has not completed after `misses` further
-  /// intervals.
+  /// intervals. Over UC, where a WRITE has no answer, the heartbeat is a frame of the agents in each
+  /// interval.
   ///
   /// The kernel also probes the peer's host by TCP keepalive on the bootstrap socket, in whole
   /// seconds, even when `enabled` is false. If the peer grants no writes, keepalive is the only
@@ -66,12 +67,15 @@ struct CORDMA_EXPORT connection_options {
   /// one of them a full member (IBTA 10.9.3).
   std::optional<std::uint16_t> pkey_index{};
   fabric_options fabric{};
+  /// RC, or UC: SENDs and WRITEs only, of which a lost one is lost. READs, atomics, remote memory,
+  /// streams and calls need RC (docs/connecting.md). Both sides must have the same.
+  verbs::queue_pair_type transport = verbs::queue_pair_type::rc;
   verbs::queue_pair_capabilities capabilities{};
   /// Pool of the same runtime (`runtime::share_receives`), which supplies the data queue pair's
-  /// receives. `capabilities` then says nothing about receives, and only a `message_handler` gets
-  /// messages. Null: the queue pair has receives of its own.
-  /// The pool outlives the connections, their closing, and their messages that are kept. \thread
-  /// the runtime's.
+  /// receives. `capabilities` then says nothing about receives, and a stream, a client or a server
+  /// of calls gets the messages, or `shared_receives::next_message`. Null: the queue pair has
+  /// receives of its own. The pool outlives the connections, their closing, and their messages that
+  /// are kept. \thread the runtime's.
   shared_receives* receives_from = nullptr;
   /// Access that the peer has to memory whose rkey it knows. Without `remote_write` the peer's
   /// heartbeat is TCP's. Atomics are removed on a device without them; an agent needs
@@ -131,6 +135,7 @@ struct connection_changes {
   std::optional<std::uint32_t> gid_index{};
   std::optional<std::uint16_t> pkey_index{};
   fabric_options fabric{};
+  std::optional<verbs::queue_pair_type> transport{};
   std::optional<verbs::queue_pair_capabilities> capabilities{};
   std::optional<shared_receives*> receives_from{};
   std::optional<verbs::access> remote_access{};

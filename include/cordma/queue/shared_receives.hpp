@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cordma/coro/event.hpp>
 #include <cordma/coro/scheduler.hpp>
+#include <cordma/coro/semaphore.hpp>
+#include <cordma/coro/task.hpp>
 #include <cordma/detail/base/counter.hpp>
 #include <cordma/detail/base/export.hpp>
 #include <cordma/detail/base/intrusive_list.hpp>
@@ -11,7 +14,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace cordma {
@@ -26,13 +31,19 @@ struct shared_receives_options {
   /// Buffers that each queue pair is sure of from its construction. The pool therefore serves at
   /// most `buffers` / `share_min` queue pairs.
   std::uint32_t share_min = 8;
+  /// Connections' own messages, of all of them, go to `shared_receives::next_message`. Streams and
+  /// calls cannot use such a pool. Each message takes the next buffer there is, whoever sent it:
+  /// nothing is promised, and `share_min` says nothing.
+  bool for_messages = false;
 };
 
 /// Pool of receive buffers in one registered block, which many queue pairs use through a shared
 /// receive queue. An idle queue pair needs `share_min` buffers.
 ///
-/// Credits bind the peers (`receive_share`). The first message beyond a peer's credit breaks its
-/// queue pair and frees the buffer at once. Until then other peers may have to retry.
+/// Credits bind the peers of streams (`receive_share`). The first message beyond a peer's credit
+/// breaks its queue pair and frees the buffer at once. Until then other peers may have to retry.
+/// Plain messages (`shared_receives_options::for_messages`) have no credits: while the stock is
+/// empty, senders over RC retry (`connection_options::rnr_retry`), and over UC messages are lost.
 ///
 /// The pool outlives its queue pairs and the owners of their messages.
 /// \thread the executor's.
@@ -75,6 +86,18 @@ class CORDMA_EXPORT shared_receives : private timer {
                                            std::size_t length) const {
     return memory_.slice(number * stride_, options_.buffer_bytes).slice(offset, length);
   }
+  class message;
+  /// Gives the next message of any connection, in the order of their completions. A stopped wait
+  /// loses nothing. The wait does not end with a connection: others may come.
+  /// \errors errc::not_supported: the pool is not `for_messages`.
+  [[nodiscard]] task<message> next_message();
+  /// Ends when the device has fewer than `limit` of the buffers (IBTA 10.2.9.2), which it tells
+  /// once for each call. A later call replaces the limit of one that still waits; both end.
+  /// \errors errc::limit_exceeded: `limit` is not between 1 and `buffers`. An errno of
+  ///   ibv_modify_srq(3).
+  [[nodiscard]] task<> runs_low(std::uint32_t limit);
+  [[nodiscard]] bool is_for_messages() const noexcept { return options_.for_messages; }
+
   /// Returns a message's buffer, once; the next message of any queue pair may use it. If the device
   /// refuses the buffer, the buffer's queue pair breaks. The queue pair may be gone.
   void give_back(std::uint32_t number) noexcept;
@@ -90,11 +113,29 @@ class CORDMA_EXPORT shared_receives : private timer {
   // The queue pair calls the following functions.
   /// Returns a buffer whose receive completed without a message for anybody.
   void put_back(std::uint32_t number) noexcept;
+  /// Keeps a message, whose buffer its share has taken, for `next_message`.
+  void deliver(std::uint32_t number, const ibv_wc& wc) noexcept;
+  /// Handles IBV_EVENT_SRQ_LIMIT_REACHED.
+  void limit_reached() noexcept;
 
  private:
   friend class receive_share;
   using holder = detail::receive_holder;
 
+  static constexpr std::uint32_t no_buffer = ~0u;
+  /// A message that nobody has taken, by the number of its buffer.
+  struct arrived {
+    std::uint32_t qpn;
+    std::uint32_t size_bytes;
+    std::optional<std::uint32_t> immediate;
+    bool is_write;
+    std::uint32_t next;  ///< buffer of the message after it
+  };
+
+  [[nodiscard]] std::optional<message> take_oldest() noexcept;
+  /// Puts back the buffers of a share's messages that nobody has taken.
+  void forget_messages(holder& of) noexcept;
+  void arm_limit();
   [[nodiscard]] verbs::shared_receive_queue filled_queue();
   [[nodiscard]] request_outcome post(verbs::shared_receive_queue& queue,
                                      std::uint32_t number) noexcept;
@@ -111,6 +152,7 @@ class CORDMA_EXPORT shared_receives : private timer {
   }
   /// Notes that `count` more buffers are not promised.
   void freed(std::uint32_t count) noexcept {
+    if (options_.for_messages) return;
     promised_ -= count;
     if (!growth_requests_.empty()) [[unlikely]]
       retry_at({});
@@ -145,6 +187,50 @@ class CORDMA_EXPORT shared_receives : private timer {
   bool is_worth_asking_ = true;  ///< some share may have more than it needs
   std::uint32_t lost_ = 0;       ///< held buffers that the device refused to take back
   bool may_lack_some_ = false;   ///< a queue pair ended before the device reported all it had taken
+
+  std::vector<arrived> arrived_;  ///< empty unless the pool is for messages
+  std::uint32_t oldest_ = no_buffer;
+  std::uint32_t newest_ = no_buffer;
+  semaphore untaken_{0};     ///< at least one permit, or a waiter granted one, for each message
+  std::uint32_t limit_ = 0;  ///< armed at the device; 0: none
+  event limit_reached_;
+};
+
+/// A message in a buffer of the pool. The buffer serves the next message when this one is
+/// destroyed. Move-only; the pool outlives it. \thread the executor's.
+class CORDMA_EXPORT shared_receives::message {
+ public:
+  message() noexcept = default;
+  message(message&& other) noexcept { *this = std::move(other); }
+  message& operator=(message&& other) noexcept;
+  ~message() { give_back(); }
+
+  /// Returns which connection it came by: the number of that one's queue pair,
+  /// `connection::verbs().num()`. A message of a connection that the program has just dropped may
+  /// still come.
+  [[nodiscard]] std::uint32_t qpn() const noexcept { return qpn_; }
+  /// Returns the bytes that arrived, or that a WRITE with immediate data wrote.
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
+  [[nodiscard]] const std::optional<std::uint32_t>& immediate() const noexcept {
+    return immediate_;
+  }
+  /// Returns true for a WRITE with immediate data: the bytes are where the peer wrote them.
+  [[nodiscard]] bool is_write() const noexcept { return is_write_; }
+  /// Returns what arrived, as registered memory; empty for a WRITE. A request that sends it on must
+  /// end before the message is destroyed.
+  [[nodiscard]] const_local_mr_slice payload() const;
+  [[nodiscard]] explicit operator bool() const noexcept { return pool_ != nullptr; }
+
+ private:
+  friend class shared_receives;
+  void give_back() noexcept;
+
+  shared_receives* pool_ = nullptr;
+  std::uint32_t number_ = 0;
+  std::uint32_t qpn_ = 0;
+  std::uint32_t size_bytes_ = 0;
+  std::optional<std::uint32_t> immediate_;
+  bool is_write_ = false;
 };
 
 }  // namespace cordma

@@ -44,6 +44,10 @@ class CORDMA_EXPORT shared_receive_queue {
     return ibv_post_srq_recv(srq_.get(), wr, bad);
   }
 
+  /// Asks for one IBV_EVENT_SRQ_LIMIT_REACHED when fewer than `limit` receives are left (IBTA
+  /// 10.2.9.2). \errors an errno of ibv_modify_srq(3). \cost  one system call.
+  void arm_limit(std::uint32_t limit);
+
   /// Destroys the queue; the device then touches no memory of its receives. Idempotent. Afterwards
   /// only destruction and assignment are allowed. Contract: no queue pair uses it any more.
   void destroy() noexcept { srq_.reset(); }
