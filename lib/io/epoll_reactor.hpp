@@ -40,6 +40,8 @@ class epoll_reactor final : public reactor {
   void poll() noexcept override;
   void wait() noexcept override;
   void wake() noexcept override;
+  /// Returns epoll's descriptor, which is readable when `wait` would not block.
+  [[nodiscard]] int descriptor() const noexcept { return epoll_.get(); }
 
  private:
   enum class state : unsigned char {
