@@ -1,5 +1,8 @@
 #include "c/c_pair.hpp"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <functional>
 #include <thread>
 #include <utility>
@@ -199,6 +202,24 @@ TEST_CASE("handles of two contexts do not go together", "[c][device]") {
   CHECK_THAT(cordma_error_text(), Catch::Contains("two contexts"));
   // The server's memory belongs to its thread.
   CHECK(cordma_send(some.all.connection, some.theirs, 0, 8, long_us) == CORDMA_WRONG_THREAD);
+}
+
+TEST_CASE("the child of a fork owns none of its parent's handles", "[c][device]") {
+  const each_kind some;
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const bool is_refused =
+        cordma_send(some.all.connection, some.all.memory, 0, 8, long_us) == CORDMA_WRONG_THREAD &&
+        cordma_release(some.all.context, long_us) == CORDMA_WRONG_THREAD &&
+        cordma_free(some.theirs) == CORDMA_BAD_HANDLE &&
+        cordma_release(some.both.server.context, long_us) == CORDMA_BAD_HANDLE;
+    ::_exit(is_refused ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK_OK(cordma_send(some.all.connection, some.all.memory, 0, 8, long_us));
 }
 
 TEST_CASE("each status has a text that stays", "[c]") {
