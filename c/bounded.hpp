@@ -23,6 +23,8 @@ inline time_span option_of(std::int64_t timeout_us) noexcept {
   return std::clamp(span_of(timeout_us), least, most);
 }
 
+[[noreturn]] void throw_timed_out();
+
 /// The part of `bounded` that knows no operation.
 class bounded_base : public list_hook<bounded_base>, protected waiter, protected timer {
  public:
@@ -83,7 +85,7 @@ class bounded final : public bounded_base {
   }
   [[nodiscard]] bool has_ended() const noexcept { return has_ended_; }
   /// Returns true if a poll has ended it, and takes it off the ready list.
-  [[nodiscard]] bool take_ready(scheduler&) noexcept {
+  [[nodiscard]] bool take_ready() noexcept {
     if (!list_hook<waiter>::is_linked()) {
       if (timeout_us_ != 0) return false;
       has_expired_ = true;
@@ -108,10 +110,6 @@ class bounded final : public bounded_base {
   }
 
  private:
-  [[noreturn]] static void throw_timed_out() {
-    detail::throw_error({.code = errc::timed_out, .call = "cordma"});
-  }
-
   Op op_;
 };
 

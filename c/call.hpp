@@ -34,23 +34,27 @@ inline int in_callback() noexcept {
       "or wait after the callback has returned");
 }
 
-/// Finds what a handle names on the calling thread, which is the owner's. \errors `misuse`.
+/// \errors `misuse`, always: for a handle that goes not with the first one of a call.
+[[noreturn]] void throw_not_found(handle_table::state how);
+
+/// Finds what a handle names, on the thread of its context. \errors `misuse`.
 template <class T>
-T& found(handle number) {
-  const auto here = handles().find(T::is, number);
-  if (here.how == handle_table::state::found) return static_cast<T&>(*here.what);
-  if (here.how == handle_table::state::foreign)
-    throw misuse{CORDMA_WRONG_THREAD, "a handle in the call belongs to another context's thread"};
-  throw misuse{CORDMA_BAD_HANDLE, "a handle in the call is null, closed, or of another kind"};
+[[gnu::always_inline]] inline T& found(context& in, handle number) {
+  const auto here = handles().find(T::is, number, in.thread);
+  if (here.how == handle_table::state::found && &here.what->owner == &in) [[likely]]
+    return static_cast<T&>(*here.what);
+  throw_not_found(here.how);
 }
 
-/// Finds what a handle names, of this context. \errors `misuse`.
-template <class T>
-T& found(context& in, handle number) {
-  T& what = found<T>(number);
-  if (&what.owner != &in)
-    throw misuse{CORDMA_BAD_ARGUMENT, "handles of two contexts in one call: use those of one"};
-  return what;
+[[noreturn]] void throw_wrong_connection();
+
+/// Returns memory of the peer. \errors `misuse`; errc::wrong_connection, out_of_range.
+inline remote_mr_slice remote_slice(connection_object& at, handle remote, std::uint64_t offset,
+                                    std::uint64_t bytes) {
+  const remote_object& what = found<remote_object>(at.owner, remote);
+  if (what.connection != at.number) [[unlikely]]
+    throw_wrong_connection();
+  return what.slice.slice(offset, bytes);
 }
 
 /// A call that a foreign thread waits for: keeps its outcome for that thread.
@@ -101,8 +105,8 @@ int enter(handle number, F f) noexcept {
 
 /// Gives what an operation returned to `take`, which writes it for the program.
 template <class Op, class Take>
-int taken(bounded<Op>& op, Take& take) {
-  if constexpr (std::is_void_v<value_of<Op>>) {
+int taken(Op& op, Take& take) {
+  if constexpr (std::is_void_v<decltype(op.take())>) {
     op.take();
     take();
   } else {
@@ -126,10 +130,11 @@ class waiting_call final : public foreign_call {
       const auto here = handles().find(T::is, number_);
       if (here.how != handle_table::state::found) return bad_handle(T::is);
       T& what = static_cast<T&>(*here.what);
-      scheduler& on = what.owner.rt.executor();
+      context& in = what.owner;  // Starting a disconnect ends `what`.
+      scheduler& on = in.rt.executor();
       op_.emplace(start_(what), timeout_us_);
       if (op_->begin(on)) return taken(*op_, take_);
-      what.owner.waits.push_back(*op_);
+      in.waits.push_back(*op_);
       op_->call_at_end(&on_end, this);
       op_->arm(on);
       waits = true;

@@ -61,7 +61,7 @@ class context final : public object {
   }
   /// Waits for an operation that has begun, and runs the context meanwhile.
   template <class Op>
-  void finish(bounded<Op>& op);
+  void finish(Op& op);
 
  private:
   // Bounds the polls between two event-loop iterations, which timers and other tasks need.
@@ -73,6 +73,7 @@ class context final : public object {
   std::int64_t goodbye_us_ = 0;
 
  public:
+  const std::uint64_t thread = this_thread();
   const unsigned receives;
   const std::uint32_t receive_bytes;
   const std::shared_ptr<foreign_calls> calls;  ///< Null unless the context has its own thread.
@@ -88,12 +89,12 @@ class context final : public object {
 };
 
 template <class Op>
-void context::finish(bounded<Op>& op) {
+void context::finish(Op& op) {
   if (fast_calls_left_ > 0 && !rt.executor().has_ready()) {
     --fast_calls_left_;
     for (unsigned n = 0; n < fast_polls; ++n) {
       rt.poll();
-      if (op.take_ready(rt.executor())) return;
+      if (op.take_ready()) return;
     }
   }
   fast_calls_left_ = fast_calls_max;

@@ -17,7 +17,7 @@ namespace {
 class peer_set {
  public:
   /// \errors `misuse`.
-  peer_set(context& in, std::span<const cordma_connection> peers) : peers_{peers} {
+  peer_set(context& in, std::span<const cordma_connection> peers) : in_{&in}, peers_{peers} {
     for (const cordma_connection peer : peers) {
       if (peer == nullptr) continue;
       const connection_object& c = found<connection_object>(in, number_of(peer));
@@ -29,7 +29,7 @@ class peer_set {
   [[nodiscard]] bool is_self(std::size_t i) const noexcept { return peers_[i] == nullptr; }
   /// Returns a peer's connection. \errors `misuse`: closed meanwhile.
   [[nodiscard]] connection_object& at(std::size_t i) const {
-    return found<connection_object>(number_of(peers_[i]));
+    return found<connection_object>(*in_, number_of(peers_[i]));
   }
   void note_failure(std::size_t peer, const outcome& how) noexcept {
     if (peer >= failed_) return;
@@ -40,6 +40,7 @@ class peer_set {
   [[nodiscard]] const outcome& how() const noexcept { return how_; }
 
  private:
+  context* in_;
   std::span<const cordma_connection> peers_;
   std::size_t failed_ = SIZE_MAX;
   outcome how_;

@@ -1,7 +1,7 @@
 #include "handles.hpp"
 
 #include "base/fork.hpp"
-#include "foreign_calls.hpp"
+#include "call.hpp"
 
 #include <cordma/base/error.hpp>
 
@@ -19,11 +19,9 @@ std::atomic<std::uint64_t> threads{0};
 void forget_thread() noexcept { thread_number = 0; }
 [[maybe_unused]] const int registered = ::pthread_atfork(nullptr, nullptr, &forget_thread);
 
-handle_table& table = *new handle_table;
-
 }  // namespace
 
-handle_table& handles() noexcept { return table; }
+handle_table& table_of_process = *new handle_table;
 
 std::uint64_t number_thread() noexcept {
   return thread_number = threads.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -79,6 +77,17 @@ void handle_table::remove(handle number) noexcept {
     free_.push_back(std::uint32_t(index));  // Reserved by `add`.
   }
   what->release();
+}
+
+void throw_not_found(handle_table::state how) {
+  switch (how) {
+    case handle_table::state::bad:
+      throw misuse{CORDMA_BAD_HANDLE, "a handle in the call is null, closed, or of another kind"};
+    case handle_table::state::foreign:
+      throw misuse{CORDMA_WRONG_THREAD, "a handle in the call belongs to another context's thread"};
+    case handle_table::state::found: break;
+  }
+  throw misuse{CORDMA_BAD_ARGUMENT, "handles of two contexts in one call: use those of one"};
 }
 
 std::shared_ptr<foreign_calls> handle_table::calls_of(handle number) const {

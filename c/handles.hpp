@@ -63,14 +63,19 @@ class handle_table {
     state how;
     object* what;
   };
-  [[nodiscard]] finding find(kind of, handle number) const noexcept {
+  [[nodiscard, gnu::always_inline]] finding find(kind of, handle number) const noexcept {
+    return find(of, number, this_thread());
+  }
+  /// Finds for a thread whose number the caller knows to be its own.
+  [[nodiscard, gnu::always_inline]] finding find(kind of, handle number,
+                                                 std::uint64_t thread) const noexcept {
     const std::size_t index = (number >> kind_bits) & (slots_max - 1);
     if ((number & kind_mask) != std::uint64_t(of)) return {state::bad, nullptr};
     const chunk* const in = chunks_[index / chunk_slots].load(std::memory_order_acquire);
     if (in == nullptr) return {state::bad, nullptr};
     const slot& s = (*in)[index % chunk_slots];
     if (s.number.load(std::memory_order_acquire) != number) return {state::bad, nullptr};
-    if (s.thread.load(std::memory_order_relaxed) != this_thread()) return {state::foreign, nullptr};
+    if (s.thread.load(std::memory_order_relaxed) != thread) return {state::foreign, nullptr};
     return {state::found, s.what};
   }
   /// Returns the calls by which a foreign thread reaches the handle; null: none may.
@@ -101,7 +106,8 @@ class handle_table {
   std::size_t made_ = 0;
 };
 
+extern handle_table& table_of_process;
 /// Returns the only table, which is never destroyed: programs may call while they end.
-handle_table& handles() noexcept;
+inline handle_table& handles() noexcept { return table_of_process; }
 
 }  // namespace cordma::c

@@ -67,9 +67,6 @@ struct connection_object final : object {
   void* user = nullptr;
 };
 
-/// Returns memory of the peer. \errors `misuse`; errc::wrong_connection, out_of_range.
-remote_mr_slice remote_slice(connection_object& at, handle remote, std::uint64_t offset,
-                             std::uint64_t bytes);
 /// Returns `memory`. \errors errc::wrong_length: the peer has no room for such a message.
 const local_mr_slice& message_of(const connection_object& to, const local_mr_slice& memory);
 

@@ -1,52 +1,39 @@
 #include "post.hpp"
 
 #include "call.hpp"
+#include "request/queue_pair.hpp"
 
 namespace cordma::c {
 
 void post_pool::grow() { free_ = made_.emplace_back(std::make_unique<post>(*this)).get(); }
 
-/// Takes the outcome, and ends the operation.
+/// Takes the outcome, and ends or leaves the request.
 int post::settle(std::uint64_t& value) noexcept {
   disarm();
   const int status = guarded([&] {
-    return std::visit(
-        [&]<class Op>(Op& op) {
-          if constexpr (!std::is_same_v<Op, std::monostate>) {
-            if (has_expired_ && op.failed()) {
-              const auto how = op.take_result();
-              if (how.is_cancelled())
-                return note(CORDMA_TIMED_OUT, "a posted request: deadline passed");
-              return note(outcome_of(how.failure()));
-            }
-            value = op.take();
-          }
-          return int{CORDMA_OK};
+    std::visit(
+        [&]<class Told>(const Told& request) {
+          if constexpr (!std::is_same_v<Told, std::monostate>) value = request.take();
         },
-        op_);
+        request_);
+    return int{CORDMA_OK};
   });
-  op_.emplace<std::monostate>();
-  stop_.reset();
-  has_expired_ = false;
+  is_begun_ = false;
+  request_.emplace<std::monostate>();
   return status;
 }
 
-std::coroutine_handle<> post::on_end(waiter& self) noexcept {
+std::coroutine_handle<> post::on_ready(waiter& self) noexcept {
   auto& one = static_cast<post&>(self);
   std::uint64_t value = 0;
   const int status = one.settle(value);
-  const auto [connection, completed, user] = std::tuple{one.connection, one.completed, one.user};
+  const auto connection = pointer_of<cordma_connection>(one.connection);
+  cordma_completed* const completed = one.completed;
+  void* const user = one.user;
   // The program may post again in the callback, and gets this one.
   one.pool_.give_back(one);
-  if (completed != nullptr)
-    completed(pointer_of<cordma_connection>(connection), status, value, user);
+  if (completed != nullptr) completed(connection, status, value, user);
   return std::noop_coroutine();
-}
-
-void post::on_fire(timer& self) noexcept {
-  auto& one = static_cast<post&>(self);
-  one.has_expired_ = true;
-  one.stop_->request_stop();
 }
 
 }  // namespace cordma::c
@@ -54,6 +41,7 @@ void post::on_fire(timer& self) noexcept {
 using namespace cordma::c;
 using cordma::local_mr_slice;
 using cordma::remote_mr_slice;
+using cordma::send_queue;
 
 namespace {
 
@@ -74,31 +62,33 @@ int cordma_post(cordma_connection connection, const cordma_work* work, int64_t t
   return enter<connection_object>(number_of(connection), [&](connection_object& c) {
     context& in = c.owner;
     cordma::scheduler& on = in.rt.executor();
-    const auto begin = [&](auto&& op) {
+    send_queue& queue = c.link.qp().sends();
+    const auto begin = [&](const auto& request) {
       post& one = in.posts.take();
       one.connection = c.number;
       one.completed = completed;
       one.user = user;
-      const int status = one.begin(on, std::move(op), timeout_us);
+      const int status = one.begin(on, queue, request, timeout_us);
       if (on.has_ready()) in.kick();
       return status;
     };
     constexpr std::uint64_t word = sizeof(std::uint64_t);
     switch (work->kind) {
-      case CORDMA_SEND: return begin(c.link.send(message_of(c, memory_of(in, *work))));
+      case CORDMA_SEND: return begin(cordma::send(message_of(c, memory_of(in, *work))));
       case CORDMA_SEND_IMMEDIATE:
-        return begin(c.link.send_with_imm(message_of(c, memory_of(in, *work)), work->immediate));
+        return begin(cordma::send_with_imm(message_of(c, memory_of(in, *work)), work->immediate));
       case CORDMA_WRITE:
-        return begin(c.link.write(memory_of(in, *work), remote_of(c, *work, work->bytes)));
+        return begin(cordma::write(memory_of(in, *work), remote_of(c, *work, work->bytes)));
       case CORDMA_WRITE_IMMEDIATE:
-        return begin(c.link.write_with_imm(memory_of(in, *work), remote_of(c, *work, work->bytes),
-                                           work->immediate));
+        return begin(cordma::write_with_imm(memory_of(in, *work), remote_of(c, *work, work->bytes),
+                                            work->immediate));
       case CORDMA_READ:
-        return begin(c.link.read(memory_of(in, *work), remote_of(c, *work, work->bytes)));
+        return begin(cordma::read(memory_of(in, *work), remote_of(c, *work, work->bytes)));
       case CORDMA_COMPARE_SWAP:
-        return begin(c.link.compare_swap(remote_of(c, *work, word), work->expected, work->operand));
+        return begin(
+            cordma::compare_swap(remote_of(c, *work, word), work->expected, work->operand));
       case CORDMA_FETCH_ADD:
-        return begin(c.link.fetch_add(remote_of(c, *work, word), work->operand));
+        return begin(cordma::fetch_add(remote_of(c, *work, word), work->operand));
       default: return note(CORDMA_BAD_ARGUMENT, "cordma_post: work->kind is no cordma_kind");
     }
   });

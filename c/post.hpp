@@ -3,37 +3,31 @@
 #include "bounded.hpp"
 #include "cordma.h"
 #include "handles.hpp"
+#include "queue/send_queue.hpp"
 
-#include <cordma/connection/connection.hpp>
+#include <cordma/detail/queue/posted_requests.hpp>
+#include <cordma/queue/work_request.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
+#include <utility>
 #include <variant>
 #include <vector>
 
 namespace cordma::c {
 
-using send_op = decltype(std::declval<connection&>().send(std::declval<local_mr_slice&>()));
-using write_op = decltype(std::declval<connection&>().write(std::declval<local_mr_slice&>(),
-                                                            std::declval<remote_mr_slice&>()));
-using read_op = decltype(std::declval<connection&>().read(std::declval<local_mr_slice&>(),
-                                                          std::declval<remote_mr_slice&>()));
-using atomic_op =
-    decltype(std::declval<connection&>().fetch_add(std::declval<remote_mr_slice&>(), 0));
-
 class post_pool;
 
-/// A request that tells the program of its end.
+/// A request that tells the program of its end, from the ready list as a coroutine would.
 class post final : private waiter, private timer {
  public:
-  explicit post(post_pool& of) noexcept : waiter{&on_end}, timer{&on_fire}, pool_{of} {}
+  explicit post(post_pool& of) noexcept : waiter{&on_ready}, timer{&on_fire}, pool_{of} {}
 
-  /// Starts the request. Returns CORDMA_OK if the program will be told of its end; what it already
-  /// ended with otherwise, and the post is free again.
-  template <class Op>
-  int begin(scheduler& on, Op&& op, std::int64_t timeout_us);
+  /// Posts the request. Returns CORDMA_OK if the program will be told of its end. Otherwise the
+  /// request has failed at once, and this object is free again.
+  template <class Request>
+  int begin(scheduler& on, send_queue& queue, const Request& request, std::int64_t timeout_us);
 
   handle connection = 0;
   cordma_completed* completed = nullptr;
@@ -41,15 +35,38 @@ class post final : private waiter, private timer {
 
  private:
   friend class post_pool;
-  static std::coroutine_handle<> on_end(waiter& self) noexcept;
-  static void on_fire(timer& self) noexcept;
+
+  template <class Request>
+  class told final : public posted_requests<send_operation, Request> {
+   public:
+    told(send_queue& queue, const Request& request, post& owner) noexcept
+        : posted_requests<send_operation, Request>{queue, request}, owner_{owner} {}
+    void begin() noexcept { this->post_awaited(); }
+    /// Gives the value. \errors errc::timed_out if the request has not ended; its failure.
+    [[nodiscard]] std::uint64_t take() const {
+      if (!this->has_ended()) throw_timed_out();
+      if (this->has_failed()) detail::throw_error(this->to_failure());
+      return this->template value<0>();
+    }
+
+   private:
+    void on_end() noexcept override { owner_.schedule(); }
+    post& owner_;
+  };
+  void schedule() noexcept {
+    if (is_begun_ && !list_hook<waiter>::is_linked()) on_->schedule(*this);
+  }
+  static std::coroutine_handle<> on_ready(waiter& self) noexcept;
+  static void on_fire(timer& self) noexcept { static_cast<post&>(self).schedule(); }
   int settle(std::uint64_t& value) noexcept;
 
   post_pool& pool_;
   post* next_free_ = nullptr;
-  bool has_expired_ = false;
-  std::optional<stop_source> stop_;
-  std::variant<std::monostate, send_op, write_op, read_op, atomic_op> op_;
+  scheduler* on_ = nullptr;
+  bool is_begun_ = false;  // An end at once is told by `begin`.
+  std::variant<std::monostate, told<send_request<1>>, told<write_request<1>>, told<read_request<1>>,
+               told<atomic_request>>
+      request_;
 };
 
 /// Posts of one context, which are used again: once warm, none is allocated.
@@ -81,17 +98,18 @@ class post_pool {
   std::size_t in_flight_ = 0;
 };
 
-template <class Op>
-int post::begin(scheduler& on, Op&& op, std::int64_t timeout_us) {
-  Op& here = op_.emplace<Op>(std::move(op));
-  environment env{&on, {}};
-  if (timeout_us >= 0) env.stop = stop_token{stop_.emplace()};
-  if (!here.start(*this, env)) {
+template <class Request>
+int post::begin(scheduler& on, send_queue& queue, const Request& request, std::int64_t timeout_us) {
+  on_ = &on;
+  auto& here = request_.emplace<told<Request>>(queue, request, *this);
+  here.begin();
+  is_begun_ = true;
+  if (!here.has_ended()) {
     if (timeout_us >= 0) on.arm(*this, on.about_after(span_of(timeout_us)));
     return CORDMA_OK;
   }
-  if (!here.failed()) {
-    on.schedule(*this);
+  if (!here.has_failed()) {
+    schedule();
     return CORDMA_OK;
   }
   std::uint64_t unused = 0;

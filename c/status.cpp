@@ -1,5 +1,7 @@
 #include "status.hpp"
 
+#include "bounded.hpp"
+
 #include <cordma/version.hpp>
 
 #include <infiniband/verbs.h>
@@ -72,6 +74,8 @@ outcome caught_outcome() noexcept {
     return {CORDMA_ERRNO + EIO, "an exception of an unknown type"};
   }
 }
+
+void throw_timed_out() { detail::throw_error({.code = errc::timed_out, .call = "cordma"}); }
 
 int note(const outcome& how) noexcept {
   last.status = how.status;

@@ -32,7 +32,7 @@ int note(int status, const char* text) noexcept;
 
 /// Calls `f()`, which returns a status, and turns what it throws into one.
 template <class F>
-int guarded(F&& f) noexcept {
+[[gnu::always_inline]] inline int guarded(F&& f) noexcept {
   try {
     return std::forward<F>(f)();
   } catch (...) {

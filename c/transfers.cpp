@@ -1,4 +1,6 @@
 #include "call.hpp"
+#include "direct_request.hpp"
+#include "request/queue_pair.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -10,14 +12,10 @@ using cordma::message;
 
 namespace cordma::c {
 
-remote_mr_slice remote_slice(connection_object& at, handle remote, std::uint64_t offset,
-                             std::uint64_t bytes) {
-  const remote_object& what = found<remote_object>(at.owner, remote);
-  if (what.connection != at.number)
-    throw error{{.code = errc::wrong_connection,
-                 .call = "cordma",
-                 .detail = "the remote memory was named on another connection: use that one"}};
-  return what.slice.slice(offset, bytes);
+void throw_wrong_connection() {
+  throw error{{.code = errc::wrong_connection,
+               .call = "cordma",
+               .detail = "the remote memory was named on another connection: use that one"}};
 }
 
 const local_mr_slice& message_of(const connection_object& to, const local_mr_slice& memory) {
@@ -38,9 +36,31 @@ constexpr std::uint64_t word_bytes = 8;
 constexpr auto ignore = [](auto&&) noexcept {};
 
 /// Finds the memory that a blocking call names.
-local_mr_slice memory_of(connection_object& c, cordma_memory memory, std::size_t offset,
-                         std::size_t bytes) {
+[[gnu::always_inline]] inline local_mr_slice memory_of(connection_object& c, cordma_memory memory,
+                                                       std::size_t offset, std::size_t bytes) {
   return found<memory_object>(c.owner, number_of(memory)).slice(offset, bytes);
+}
+
+/// Waits for the request `make(connection)`, and gives its value to `take`.
+template <class Make, class Take>
+[[gnu::always_inline]] inline int transfer(cordma_connection connection, std::int64_t timeout_us,
+                                           Make make, Take take) noexcept {
+  const handle number = number_of(connection);
+  const auto here = handles().find(kind::connection, number);
+  if (here.how != handle_table::state::found) [[unlikely]] {
+    return block<connection_object>(
+        number, timeout_us, [&](connection_object& c) { return c.link.await(make(c)); }, take);
+  }
+  return guarded([&] {
+    auto& c = static_cast<connection_object&>(*here.what);
+    context& in = c.owner;
+    if (in.is_running()) [[unlikely]]
+      return in_callback();
+    direct_request request{c.link.qp().sends(), make(c), timeout_us};
+    if (!request.begin()) in.finish(request);
+    in.kick();
+    return taken(request, take);
+  });
 }
 
 struct received_message {
@@ -75,20 +95,20 @@ class next_op {
 
 int cordma_send(cordma_connection connection, cordma_memory memory, size_t offset, size_t bytes,
                 int64_t timeout_us) {
-  return block<connection_object>(
-      number_of(connection), timeout_us,
+  return transfer(
+      connection, timeout_us,
       [&](connection_object& c) {
-        return c.link.send(message_of(c, memory_of(c, memory, offset, bytes)));
+        return cordma::send(message_of(c, memory_of(c, memory, offset, bytes)));
       },
       ignore);
 }
 
 int cordma_send_immediate(cordma_connection connection, cordma_memory memory, size_t offset,
                           size_t bytes, uint32_t immediate, int64_t timeout_us) {
-  return block<connection_object>(
-      number_of(connection), timeout_us,
+  return transfer(
+      connection, timeout_us,
       [&](connection_object& c) {
-        return c.link.send_with_imm(message_of(c, memory_of(c, memory, offset, bytes)), immediate);
+        return cordma::send_with_imm(message_of(c, memory_of(c, memory, offset, bytes)), immediate);
       },
       ignore);
 }
@@ -109,11 +129,11 @@ int cordma_receive(cordma_connection connection, void* into, size_t room, cordma
 
 int cordma_write(cordma_connection connection, cordma_memory memory, size_t offset, size_t bytes,
                  cordma_remote remote, uint64_t at, int64_t timeout_us) {
-  return block<connection_object>(
-      number_of(connection), timeout_us,
+  return transfer(
+      connection, timeout_us,
       [&](connection_object& c) {
-        return c.link.write(memory_of(c, memory, offset, bytes),
-                            remote_slice(c, number_of(remote), at, bytes));
+        return cordma::write(memory_of(c, memory, offset, bytes),
+                             remote_slice(c, number_of(remote), at, bytes));
       },
       ignore);
 }
@@ -121,33 +141,33 @@ int cordma_write(cordma_connection connection, cordma_memory memory, size_t offs
 int cordma_write_immediate(cordma_connection connection, cordma_memory memory, size_t offset,
                            size_t bytes, cordma_remote remote, uint64_t at, uint32_t immediate,
                            int64_t timeout_us) {
-  return block<connection_object>(
-      number_of(connection), timeout_us,
+  return transfer(
+      connection, timeout_us,
       [&](connection_object& c) {
-        return c.link.write_with_imm(memory_of(c, memory, offset, bytes),
-                                     remote_slice(c, number_of(remote), at, bytes), immediate);
+        return cordma::write_with_imm(memory_of(c, memory, offset, bytes),
+                                      remote_slice(c, number_of(remote), at, bytes), immediate);
       },
       ignore);
 }
 
 int cordma_read(cordma_connection connection, cordma_memory memory, size_t offset, size_t bytes,
                 cordma_remote remote, uint64_t at, int64_t timeout_us) {
-  return block<connection_object>(
-      number_of(connection), timeout_us,
+  return transfer(
+      connection, timeout_us,
       [&](connection_object& c) {
-        return c.link.read(memory_of(c, memory, offset, bytes),
-                           remote_slice(c, number_of(remote), at, bytes));
+        return cordma::read(memory_of(c, memory, offset, bytes),
+                            remote_slice(c, number_of(remote), at, bytes));
       },
       ignore);
 }
 
 int cordma_compare_swap(cordma_connection connection, cordma_remote remote, uint64_t at,
                         uint64_t expected, uint64_t desired, uint64_t* before, int64_t timeout_us) {
-  return block<connection_object>(
-      number_of(connection), timeout_us,
+  return transfer(
+      connection, timeout_us,
       [&](connection_object& c) {
-        return c.link.compare_swap(remote_slice(c, number_of(remote), at, word_bytes), expected,
-                                   desired);
+        return cordma::compare_swap(remote_slice(c, number_of(remote), at, word_bytes), expected,
+                                    desired);
       },
       [&](std::uint64_t value) noexcept {
         if (before != nullptr) *before = value;
@@ -156,10 +176,10 @@ int cordma_compare_swap(cordma_connection connection, cordma_remote remote, uint
 
 int cordma_fetch_add(cordma_connection connection, cordma_remote remote, uint64_t at,
                      uint64_t addend, uint64_t* before, int64_t timeout_us) {
-  return block<connection_object>(
-      number_of(connection), timeout_us,
+  return transfer(
+      connection, timeout_us,
       [&](connection_object& c) {
-        return c.link.fetch_add(remote_slice(c, number_of(remote), at, word_bytes), addend);
+        return cordma::fetch_add(remote_slice(c, number_of(remote), at, word_bytes), addend);
       },
       [&](std::uint64_t value) noexcept {
         if (before != nullptr) *before = value;
