@@ -21,8 +21,8 @@ outcome run_c_processes(const std::string& name, int clients, const std::string&
 
 }  // namespace
 
-TEST_CASE("example 11 exchanges blocks between a server and two clients", "[scenario][device]") {
-  const outcome ran = run_c_processes("11_all_to_all", 2);
+TEST_CASE("c_all_to_all exchanges blocks between a server and two clients", "[scenario][device]") {
+  const outcome ran = run_c_processes("c_all_to_all", 2);
   INFO(ran.output);
   CHECK(ran.exit_status == 0);
   for (const char* member : {"0", "1", "2"})
@@ -30,15 +30,16 @@ TEST_CASE("example 11 exchanges blocks between a server and two clients", "[scen
                                            ": 100 rounds with 3 members: all blocks are right"));
 }
 
-TEST_CASE("example 11 exchanges blocks between more members", "[scenario][device]") {
-  const outcome ran = run_c_processes("11_all_to_all", 4, "--both 4");
+TEST_CASE("c_all_to_all exchanges blocks between more members", "[scenario][device]") {
+  const outcome ran = run_c_processes("c_all_to_all", 4, "--both 4");
   INFO(ran.output);
   CHECK(ran.exit_status == 0);
   CHECK_THAT(ran.output, Catch::Contains("member 4: 100 rounds with 5 members"));
 }
 
-TEST_CASE("example 11 says what is wrong with its arguments and its server", "[scenario][device]") {
-  const std::string program = CORDMA_BUILD_FOLDER "/examples/11_all_to_all ";
+TEST_CASE("c_all_to_all says what is wrong with its arguments and its server",
+          "[scenario][device]") {
+  const std::string program = CORDMA_BUILD_FOLDER "/examples/c_all_to_all ";
   CHECK(run(program).exit_status == 2);
   CHECK(run(program + "server '' 64").exit_status == 2);
   const outcome ran =
@@ -48,9 +49,9 @@ TEST_CASE("example 11 says what is wrong with its arguments and its server", "[s
   CHECK_THAT(ran.output, Catch::Contains("Connection refused"));
 }
 
-TEST_CASE("example 12 transfers by callbacks, and by blocking calls beside them",
+TEST_CASE("c_callbacks transfers by callbacks, and by blocking calls beside them",
           "[scenario][device]") {
-  const outcome ran = run_c_processes("12_callbacks", 1);
+  const outcome ran = run_c_processes("c_callbacks", 1);
   INFO(ran.output);
   CHECK(ran.exit_status == 0);
   CHECK_THAT(ran.output, Catch::Contains("server: received 'hello'\n") &&

@@ -1,5 +1,5 @@
 /* A server and its clients, each a process, exchange 64 bytes with each other member, in C and by
- * blocking calls. Usage: 11_all_to_all server [DEVICE [CLIENTS]] | client ADDRESS [DEVICE] */
+ * blocking calls. Usage: c_all_to_all server [DEVICE [CLIENTS]] | client ADDRESS [DEVICE] */
 
 #include <cordma.h>
 #include <inttypes.h>

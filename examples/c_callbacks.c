@@ -1,5 +1,5 @@
 /* A server and a client, each a process with a thread of its own for I/O, in C and by callbacks.
- * Usage: 12_callbacks server [DEVICE] | client ADDRESS [DEVICE] */
+ * Usage: c_callbacks server [DEVICE] | client ADDRESS [DEVICE] */
 
 #include <cordma.h>
 #include <semaphore.h>
