@@ -8,7 +8,6 @@
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <cstdint>
-#include <future>
 #include <memory>
 #include <string>
 #include <string_view>

@@ -2,8 +2,11 @@
 
 #include <support/allocations.hpp>
 
+#include <condition_variable>
 #include <cstring>
-#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,11 +14,30 @@ using namespace cordma::test;
 
 namespace {
 
-/// The values that a callback got, for another thread.
+/// The value that a callback got, for another thread, which may destroy it then.
 template <class T>
-struct told {
-  std::promise<T> promise;
-  std::future<T> future = promise.get_future();
+class told {
+ public:
+  void set(T value) {
+    const std::lock_guard lock{mutex_};
+    value_ = value;
+    came_.notify_one();
+  }
+  /// Waits for the value.
+  T get() {
+    std::unique_lock lock{mutex_};
+    came_.wait(lock, [this] { return value_.has_value(); });
+    return *value_;
+  }
+  [[nodiscard]] bool is_set() {
+    const std::lock_guard lock{mutex_};
+    return value_.has_value();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable came_;
+  std::optional<T> value_;
 };
 
 using ended = std::pair<int, std::uint64_t>;
@@ -25,7 +47,7 @@ int posted(cordma_connection on, const cordma_work& work, told<ended>& to,
   return cordma_post(
       on, &work, timeout_us,
       [](cordma_connection, int status, std::uint64_t value, void* user) {
-        static_cast<told<ended>*>(user)->promise.set_value({status, value});
+        static_cast<told<ended>*>(user)->set(ended{status, value});
       },
       &to);
 }
@@ -33,7 +55,7 @@ int posted(cordma_connection on, const cordma_work& work, told<ended>& to,
 ended outcome_of(cordma_connection on, const cordma_work& work) {
   told<ended> it;
   CHECK_OK(posted(on, work, it));
-  return it.future.get();
+  return it.get();
 }
 
 /// A server that answers each message with the same bytes, and counts what it is told.
@@ -53,20 +75,27 @@ struct echo {
     self.blocked = cordma_send(c, *self.memory, 0, 1, long_us);
   }
   static void on_failure(cordma_connection, int status, void* user) {
-    static_cast<echo*>(user)->failure.promise.set_value(status);
+    static_cast<echo*>(user)->failure.set(status);
   }
   static void on_client(cordma_listener, cordma_connection c, int status, void* user) {
     auto& self = *static_cast<echo*>(user);
     self.status = status != CORDMA_OK
                       ? status
                       : cordma_set_receive_callback(c, &on_message, &on_failure, &self);
-    self.client.promise.set_value(c);
+    self.client.set(c);
   }
-  explicit echo(const c_server& at) : memory{std::make_unique<c_memory>(at.context, 4096)} {
+  explicit echo(const c_server& at)
+      : context{at.context}, memory{std::make_unique<c_memory>(at.context, 4096)} {
     CHECK_OK(cordma_set_accept_callback(at.listener, &on_client, this));
     CHECK_OK(cordma_start(at.listener));
   }
 
+  /// Ends the callbacks, which use this object.
+  ~echo() { cordma_release(context, long_us); }
+  echo(const echo&) = delete;
+  echo& operator=(const echo&) = delete;
+
+  cordma_context context;
   std::unique_ptr<c_memory> memory;
   int status = -1;
   int blocked = -1;
@@ -101,7 +130,7 @@ TEST_CASE("callbacks accept a client and answer its messages", "[c][device]") {
   CHECK_OK(cordma_send_immediate(client.connection, client.memory, 0, 4, 17, long_us));
   CHECK(client.answer() == "echo#17");
   CHECK_OK(cordma_disconnect(client.connection, long_us));
-  CHECK(client.answers.failure.future.get() == CORDMA_DISCONNECTED);
+  CHECK(client.answers.failure.get() == CORDMA_DISCONNECTED);
   CHECK(client.answers.messages == 2);
   CHECK(client.answers.status == CORDMA_OK);
   CHECK(client.answers.blocked == CORDMA_IN_CALLBACK);
@@ -109,7 +138,7 @@ TEST_CASE("callbacks accept a client and answer its messages", "[c][device]") {
 
 TEST_CASE("messages that go to a callback are not received otherwise", "[c][device]") {
   echo_client client;
-  cordma_connection there = client.answers.client.future.get();
+  cordma_connection there = client.answers.client.get();
   char text = 0;
   CHECK(cordma_receive(there, &text, 1, nullptr, long_us) == CORDMA_WRONG_STATE);
   CHECK(cordma_set_receive_callback(there, &echo::on_message, nullptr, nullptr) ==
@@ -130,7 +159,7 @@ TEST_CASE("a listener is stopped, and started again", "[c][device]") {
   const c_context client{CORDMA_CALLS};
   cordma_connection made = nullptr;
   CHECK_OK(cordma_connect(client, server.address.c_str(), long_us, &made));
-  CHECK(second.client.future.get() != nullptr);
+  CHECK(second.client.get() != nullptr);
 }
 
 TEST_CASE("each kind of posted request tells its end", "[c][device]") {
@@ -186,7 +215,7 @@ TEST_CASE("what is wrong with a request shows before it is posted", "[c][device]
   CHECK(cordma_receive(both.here, &text, 1, nullptr, long_us) == CORDMA_DISCONNECTED);
   work.bytes = 1;
   CHECK(posted(both.here, work, never) == CORDMA_DISCONNECTED);
-  CHECK(never.future.wait_for(std::chrono::seconds{0}) == std::future_status::timeout);
+  CHECK_FALSE(never.is_set());
 }
 
 TEST_CASE("a release tells the end of all that is posted", "[c][device]") {
@@ -201,8 +230,7 @@ TEST_CASE("a release tells the end of all that is posted", "[c][device]") {
   for (auto& one : all) CHECK_OK(posted(both.here, work, one));
   CHECK_OK(cordma_release(std::as_const(both.client), 1000));
   std::size_t told_count = 0;
-  for (auto& one : all)
-    told_count += one.future.wait_for(std::chrono::seconds{0}) == std::future_status::ready;
+  for (auto& one : all) told_count += one.is_set() ? 1u : 0u;
   CHECK(told_count == all.size());
 }
 
@@ -211,15 +239,15 @@ TEST_CASE("a connect in the background tells its end, whatever it is", "[c][devi
   const c_context client{CORDMA_THREAD};
   using outcome = std::pair<cordma_connection, int>;
   const auto connected = [](cordma_connection made, int status, void* user) {
-    static_cast<told<outcome>*>(user)->promise.set_value({made, status});
+    static_cast<told<outcome>*>(user)->set(outcome{made, status});
   };
   told<outcome> good, bad;
   CHECK_OK(cordma_start_connect(client, server.address.c_str(), long_us, connected, &good));
   CHECK_OK(cordma_start_connect(client, "unix:@cordma-c-nobody", long_us, connected, &bad));
-  const outcome made = good.future.get();
+  const outcome made = good.get();
   CHECK(made.second == CORDMA_OK);
   CHECK_OK(cordma_disconnect(made.first, long_us));
-  CHECK(bad.future.get() == outcome{nullptr, CORDMA_ERRNO + ECONNREFUSED});
+  CHECK(bad.get() == outcome{nullptr, CORDMA_ERRNO + ECONNREFUSED});
   CHECK(cordma_start_connect(client, "nonsense", long_us, connected, &bad) ==
         CORDMA_ERRNO + EINVAL);
 }
@@ -230,12 +258,12 @@ TEST_CASE("a callback may disconnect its own connection", "[c][device]") {
   CHECK_OK(cordma_set_receive_callback(
       both.there,
       [](cordma_connection c, const void*, const cordma_message*, void* user) {
-        static_cast<told<int>*>(user)->promise.set_value(cordma_disconnect(c, long_us));
+        static_cast<told<int>*>(user)->set(cordma_disconnect(c, long_us));
       },
       nullptr, &left));
   const c_memory memory{both.client, 64};
   CHECK_OK(cordma_send(both.here, memory, 0, 8, long_us));
-  CHECK(left.future.get() == CORDMA_OK);
+  CHECK(left.get() == CORDMA_OK);
   char text = 0;
   CHECK(cordma_receive(both.here, &text, 1, nullptr, long_us) == CORDMA_DISCONNECTED);
   CHECK(cordma_disconnect(both.there, long_us) == CORDMA_BAD_HANDLE);
