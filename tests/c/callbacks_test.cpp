@@ -1,12 +1,15 @@
 #include "c/c_pair.hpp"
+#include "support/skip.hpp"
 
 #include <support/allocations.hpp>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -196,6 +199,42 @@ TEST_CASE("each kind of posted request tells its end", "[c][device]") {
   work.kind = CORDMA_COMPARE_SWAP;
   work.expected = 4;
   CHECK(outcome_of(both.here, work) == ended{CORDMA_OK, 4});
+}
+
+TEST_CASE("posted requests allocate nothing once warm", "[c][device]") {
+  if (!support::counts_allocations()) CORDMA_SKIP("allocations are not counted under a sanitizer");
+  const c_pair both{on_device(CORDMA_THREAD)};
+  const c_memory mine{both.client, 64};
+  const c_memory theirs{both.server.context, 64, CORDMA_REMOTE_WRITE};
+  cordma_work work{};
+  work.kind = CORDMA_WRITE;
+  work.memory = mine;
+  work.bytes = 8;
+  work.remote = both.named(theirs);
+  struct {
+    std::atomic<int> ended{0};
+    std::atomic<int> failures{0};
+  } seen;
+  const auto post_some = [&] {
+    constexpr int at_once = 16;
+    const int until = seen.ended + at_once;
+    for (int i = 0; i < at_once; ++i) {
+      seen.failures += cordma_post(
+          both.here, &work, long_us,
+          [](cordma_connection, int status, std::uint64_t, void* user) {
+            auto& counts = *static_cast<decltype(seen)*>(user);
+            counts.failures += status;
+            ++counts.ended;
+          },
+          &seen);
+    }
+    while (seen.ended < until) std::this_thread::yield();
+  };
+  for (int i = 0; i < 30; ++i) post_some();
+  const auto before = support::allocation_count();
+  for (int i = 0; i < 30; ++i) post_some();
+  CHECK(support::allocation_count() == before);
+  CHECK(seen.failures == 0);
 }
 
 TEST_CASE("what is wrong with a request shows before it is posted", "[c][device]") {
