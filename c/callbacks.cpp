@@ -56,7 +56,7 @@ task<> receive_all(ref<connection_object> c) {
   while (c->link) {
     cordma::result<cordma::message> next = cordma::cancelled_result;
     if (c->kept) {
-      next = std::move(*c->kept);
+      next = *c->kept;
       c->kept.reset();
     } else {
       next = co_await as_result(c->link.next_message());

@@ -289,8 +289,8 @@ CORDMA_API int cordma_post(cordma_connection connection, const cordma_work* work
  * has work. The context keeps it: do not close or read it. \errors CORDMA_WRONG_STATE: another loop
  * than CORDMA_DESCRIPTOR. */
 CORDMA_API int cordma_descriptor(cordma_context context, int* descriptor);
-/** Does what is there, without waiting, and runs callbacks. Returns after a bounded amount of work;
- * the descriptor stays readable while there is more. */
+/** Does what is there, without waiting for more, and runs callbacks. Returns after a bounded amount
+ * of work; the descriptor stays readable while there is more. */
 CORDMA_API int cordma_dispatch(cordma_context context);
 
 #ifdef __cplusplus

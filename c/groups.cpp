@@ -7,7 +7,6 @@
 #include <span>
 
 using namespace cordma::c;
-using cordma::failure;
 using cordma::local_mr_slice;
 using cordma::task;
 
@@ -18,7 +17,7 @@ class peer_set {
  public:
   /// \errors `misuse`.
   peer_set(context& in, std::span<const cordma_connection> peers) : in_{&in}, peers_{peers} {
-    for (const cordma_connection peer : peers) {
+    for (cordma_connection peer : peers) {
       if (peer == nullptr) continue;
       const connection_object& c = found<connection_object>(in, number_of(peer));
       if (c.received != nullptr)
@@ -62,12 +61,12 @@ task<> receive_one(peer_set& from, std::size_t i, std::byte* into, std::size_t b
     const ref<connection_object> c{from.at(i)};
     cordma_message about{};
     if (c->kept) {
-      cordma::message kept = std::move(*c->kept);
+      const cordma::message kept = *c->kept;
       c->kept.reset();
-      c->deliver(std::move(kept), into, bytes, &about);
+      c->deliver(kept, into, bytes, &about);
     } else {
-      cordma::message next = co_await c->link.next_message();
-      c->deliver(std::move(next), into, bytes, &about);
+      const cordma::message next = co_await c->link.next_message();
+      c->deliver(next, into, bytes, &about);
     }
     if (about.bytes != bytes)
       throw misuse{CORDMA_WRONG_LENGTH,

@@ -39,7 +39,7 @@ connection_object::connection_object(context& of, connection made)
   for (unsigned i = 0; i < of.receives; ++i) link.post_recv(ring.slice(i * each, each));
 }
 
-void connection_object::deliver(message&& next, void* into, std::size_t room,
+void connection_object::deliver(const message& next, void* into, std::size_t room,
                                 cordma_message* about) {
   const auto bytes = next.payload().bytes();
   if (about != nullptr) *about = described(next);
@@ -47,7 +47,7 @@ void connection_object::deliver(message&& next, void* into, std::size_t room,
     const std::string detail = "the message has " + std::to_string(bytes.size()) +
                                " bytes, above a room of " + std::to_string(room) +
                                ": call again with more";
-    kept.emplace(std::move(next));
+    kept.emplace(next);
     throw error{{.code = errc::wrong_length, .call = "cordma_receive", .detail = detail}};
   }
   if (!bytes.empty()) std::memcpy(into, bytes.data(), bytes.size());

@@ -55,7 +55,7 @@ struct connection_object final : object {
 
   /// Copies a message, and gives its buffer to the device again.
   /// \errors errc::wrong_length: the message is kept, and is the next one.
-  void deliver(message&& next, void* into, std::size_t room, cordma_message* about);
+  void deliver(const message& next, void* into, std::size_t room, cordma_message* about);
   void repost(const message& next);
 
   connection link;

@@ -80,7 +80,7 @@ class next_op {
   [[nodiscard]] bool failed() const noexcept { return !of_->kept && op_.failed(); }
   received_message take() {
     if (!of_->kept) return {of_, op_.take()};
-    received_message kept{of_, std::move(*of_->kept)};
+    received_message kept{of_, *of_->kept};
     of_->kept.reset();
     return kept;
   }
@@ -124,7 +124,7 @@ int cordma_receive(cordma_connection connection, void* into, size_t room, cordma
           throw misuse{CORDMA_WRONG_STATE, "the connection's messages go to its receive callback"};
         return next_op{c};
       },
-      [&](received_message&& came) { came.by->deliver(std::move(came.next), into, room, about); });
+      [&](const received_message& came) { came.by->deliver(came.next, into, room, about); });
 }
 
 int cordma_write(cordma_connection connection, cordma_memory memory, size_t offset, size_t bytes,

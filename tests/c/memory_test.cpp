@@ -69,6 +69,19 @@ TEST_CASE("a peer that lends nothing refuses", "[c][device]") {
   CHECK(cordma_request(both.here, 4096, 0, long_us, &remote) == CORDMA_BAD_ARGUMENT);
 }
 
+TEST_CASE("a name that the peer never gave reaches nothing, and ends the connection",
+          "[c][device]") {
+  const c_pair both;
+  const c_memory mine{both.client, 64};
+  std::array<unsigned char, CORDMA_NAME_BYTES> made_up{};
+  made_up.fill(0x11);
+  cordma_remote remote = nullptr;
+  CHECK_OK(cordma_import(both.here, made_up.data(), &remote));
+  constexpr int remote_access = 10;  // IBV_WC_REM_ACCESS_ERR
+  CHECK(cordma_write(both.here, mine, 0, 8, remote, 0, long_us) == CORDMA_WC + remote_access);
+  CHECK(cordma_send(both.here, mine, 0, 8, long_us) == CORDMA_DISCONNECTED);
+}
+
 TEST_CASE("memory of one connection's peer is not reached by another", "[c][device]") {
   const c_pair both;
   cordma_connection second = nullptr;
