@@ -4,6 +4,7 @@
 #include "support/bench.hpp"
 #include "support/ping_pong.hpp"
 #include "support/raw_loopback.hpp"
+#include "support/second_thread.hpp"
 
 #include <cordma/coro/scope.hpp>
 
@@ -149,6 +150,7 @@ struct c_child {
   c_child& operator=(const c_child&) = delete;
   ~c_child() { ::waitpid(pid, nullptr, 0); }
   void serve() const {
+    const bench::pinned here{1};  // Where `two_processes` has its other process.
     cordma_options options = CORDMA_OPTIONS;
     options.device = std::getenv("CORDMA_TEST_DEVICE");  // NOLINT(concurrency-mt-unsafe)
     cordma_context context = nullptr;
