@@ -68,7 +68,7 @@ struct connection_object final : object {
 };
 
 /// Returns `memory`. \errors errc::wrong_length: the peer has no room for such a message.
-const local_mr_slice& message_of(const connection_object& to, const local_mr_slice& memory);
+local_mr_slice message_of(const connection_object& to, const local_mr_slice& memory);
 
 /// Bytes by which each side tells the other its longest message, in the handshake. A peer that is
 /// no C program says nothing.

@@ -18,7 +18,7 @@ void throw_wrong_connection() {
                .detail = "the remote memory was named on another connection: use that one"}};
 }
 
-const local_mr_slice& message_of(const connection_object& to, const local_mr_slice& memory) {
+local_mr_slice message_of(const connection_object& to, const local_mr_slice& memory) {
   if (memory.size_bytes() > to.peer_receive_bytes)
     throw error{{.code = errc::wrong_length,
                  .call = "cordma",
