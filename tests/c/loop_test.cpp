@@ -97,8 +97,12 @@ TEST_CASE("after a blocking call the descriptor still tells of what comes", "[c]
   const c_memory mine{both.client, 64}, theirs{both.server.context, 64};
   pong seen;
   CHECK_OK(cordma_set_receive_callback(both.here, &on_message, &on_failure, &seen));
+  loop.settle();
   for (int i = 1; i <= 10; ++i) {
     CHECK_OK(cordma_send(both.here, mine, 0, 8, long_us));
+    // The answer comes from the peer's thread: the call sleeps, and takes the device's event.
+    cordma_remote none = nullptr;
+    CHECK(cordma_request(both.here, 64, 1'000'000, long_us, &none) == CORDMA_ACCESS_DENIED);
     CHECK_OK(cordma_send(both.there, theirs, 0, 8, long_us));
     REQUIRE(loop.run_until([&] { return seen.received == i; }));
   }
