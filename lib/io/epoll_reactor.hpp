@@ -41,6 +41,8 @@ class epoll_reactor final : public reactor {
   void wait() noexcept override;
   [[nodiscard]] int arm() noexcept override;
   void wake() noexcept override;
+  /// Returns epoll's descriptor, which is readable when `wait` would not block.
+  [[nodiscard]] int descriptor() const noexcept { return epoll_.get(); }
 
  private:
   enum class state : unsigned char {

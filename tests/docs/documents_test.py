@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the documents show is compiled and run, or checked otherwise.
 
-    documents_test.py ROOT README_PROGRAM TEMPLATES COMPILER...
+    documents_test.py ROOT README_PROGRAM TEMPLATES LIBCORDMA_C COMPILER...
 
 TEMPLATES are the files with the blocks of C++, joined by commas. COMPILER compiles C, too.
 """
@@ -52,16 +52,20 @@ def folder_of_softverbs(program):
     return pathlib.Path(re.search(r"libsoftverbs\.so\S* => (\S+)", loaded)[1]).resolve().parent
 
 
-def run_c(root, program, compiler, text):
-    """Compiles a program in C against softverbs and runs it; it ends with 0."""
+def run_c(root, program, cordma_c, compiler, text):
+    """Compiles a program in C against softverbs, and against the C library if it includes cordma.h, and runs it; it
+    ends with 0."""
     library = folder_of_softverbs(program)
+    with_cordma = []
+    if "<cordma.h>" in text:
+        with_cordma = [f"-I{root / 'c'}", cordma_c, f"-Wl,-rpath,{cordma_c.parent}"]
     options = os.environ.get("ASAN_OPTIONS", "")  # The program leaves what it made to its end.
     with tempfile.TemporaryDirectory() as folder:
         source, built = pathlib.Path(folder, "shown.c"), pathlib.Path(folder, "shown")
         source.write_text(text)
-        for command in ([*compiler, "-Wall", "-Wextra", "-Werror", "-x", "c", source, "-o", built,
-                         f"-I{root / SOFTVERBS / 'include'}", f"-L{library}", "-lsoftverbs", "-libverbs",
-                         f"-Wl,-rpath,{library}"], [built]):
+        for command in ([*compiler, "-Wall", "-Wextra", "-Werror", "-x", "c", source, "-x", "none", "-o", built,
+                         "-Wl,--no-as-needed", f"-I{root / SOFTVERBS / 'include'}", f"-L{library}", "-lsoftverbs", "-libverbs",
+                         f"-Wl,-rpath,{library}", *with_cordma], [built]):
             done = subprocess.run(command, text=True, capture_output=True, check=False,
                                   env={**os.environ, "ASAN_OPTIONS": f"{options}:detect_leaks=0"})
             assert done.returncode == 0, f"{command[0]} ended with {done.returncode}:\n{done.stderr}"
@@ -92,7 +96,7 @@ def unknown_words(root, text):
 def main():
     root, program = (pathlib.Path(path) for path in sys.argv[1:3])
     templates = [pathlib.Path(path) for path in sys.argv[3].split(",")]
-    compiler = sys.argv[4:]
+    cordma_c, compiler = pathlib.Path(sys.argv[4]), sys.argv[5:]
     all_cases = cases.Cases("documents")
     with all_cases.case("every block of C++ in the documents stands in a test"):
         assert not blocks.missing(root, templates), blocks.missing(root, templates)
@@ -110,7 +114,7 @@ def main():
         programs = texts(root, "c")
         assert programs, "none is shown"
         for text in programs:
-            run_c(root, program, compiler, text)
+            run_c(root, program, cordma_c, compiler, text)
     with all_cases.case("the queries name metrics that cordma writes"):
         source = (root / "lib/runtime/metrics.cpp").read_text()
         assert unknown_metrics("rate(cordma_no_such_total[1m])", source) == ["no_such_total"]

@@ -68,8 +68,22 @@ def by_pkg_config(build, outside, source, compiler):
     # A later standard is the program's choice: the last -std on the command line is what counts.
     assert not [flag for flag in flags_of("cordma") if flag.startswith("-std")]
     run(*compiler, "-std=c++2b", "-fsyntax-only", source, *flags_of("cordma"), cwd=outside)
+    in_c(outside, source.parent / "program.c", flags_of, destdir)
     if list(destdir.rglob("softverbs.pc")):
         on_soft0(outside, source, compiler, flags_of, destdir)
+
+
+def in_c(outside, source, flags_of, destdir):
+    """A program in C needs no flag and no library of C++."""
+    flags = flags_of("cordma-c")
+    libraries = [flag for flag in flags if flag.startswith("-l")]
+    assert libraries == ["-lcordma-c"], flags
+    (library,) = (path.parent for path in destdir.rglob("libcordma-c.so"))
+    program = outside / "program_in_c"
+    run("cc", "-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", source, "-o", program, *flags,
+        f"-Wl,-rpath,{library}", cwd=outside)
+    said = run(program)
+    assert re.fullmatch(r"cordma 0\.\d+\.\d+: no such RDMA device\n", said), said
 
 
 def on_soft0(outside, source, compiler, flags_of, destdir):

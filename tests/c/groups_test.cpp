@@ -1,0 +1,117 @@
+#include "c/c_pair.hpp"
+
+#include <cstring>
+#include <thread>
+#include <vector>
+
+using namespace cordma::test;
+
+namespace {
+
+constexpr std::size_t block_bytes = 64;
+
+/// A member of a set: a context with its own thread, and a connection to each other member.
+struct member {
+  c_server own;
+  std::vector<cordma_connection> peers;
+};
+
+/// Connects each pair of members.
+std::vector<std::unique_ptr<member>> made_set(std::size_t count) {
+  std::vector<std::unique_ptr<member>> all;
+  for (std::size_t i = 0; i < count; ++i) {
+    all.push_back(std::make_unique<member>());
+    all.back()->peers.resize(count);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t j = i + 1; j < count; ++j) {
+      CHECK_OK(cordma_connect(all[j]->own.context, all[i]->own.address.c_str(), long_us,
+                              &all[j]->peers[i]));
+      all[i]->peers[j] = all[i]->own.accept();
+    }
+  }
+  return all;
+}
+
+/// Returns what member `from` sends to member `to` in a round.
+std::string block(std::size_t from, std::size_t to, int round) {
+  std::string text =
+      std::to_string(from) + " to " + std::to_string(to) + " in " + std::to_string(round);
+  text.resize(block_bytes, '.');
+  return text;
+}
+
+/// Takes part in some rounds of all-to-all; returns the first status that is not 0.
+int take_part(const member& m, std::size_t self, int rounds, std::string& wrong) {
+  const std::size_t count = m.peers.size();
+  cordma_memory memory = nullptr;
+  void* at = nullptr;
+  std::string into(count * block_bytes, '\0');
+  int status = cordma_allocate(m.own.context, count * block_bytes, CORDMA_LOCAL, &memory, &at);
+  for (int round = 0; round < rounds && status == CORDMA_OK; ++round) {
+    for (std::size_t to = 0; to < count; ++to)
+      std::memcpy(static_cast<char*>(at) + to * block_bytes, block(self, to, round).data(),
+                  block_bytes);
+    status = cordma_all_to_all(m.peers.data(), count, memory, 0, into.data(), block_bytes, long_us);
+    for (std::size_t from = 0; from < count && status == CORDMA_OK; ++from) {
+      const std::string got = into.substr(from * block_bytes, block_bytes);
+      if (got != block(from, self, round)) wrong = got;
+    }
+  }
+  return status;
+}
+
+}  // namespace
+
+TEST_CASE("three members exchange all blocks, round after round", "[c][device]") {
+  const auto set = made_set(3);
+  std::array<int, 3> statuses{};
+  std::array<std::string, 3> wrong;
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < 3; ++i)
+    threads.emplace_back([&, i] { statuses[i] = take_part(*set[i], i, 20, wrong[i]); });
+  for (auto& one : threads) one.join();
+  CHECK(statuses == std::array<int, 3>{});
+  CHECK(wrong == std::array<std::string, 3>{});
+}
+
+TEST_CASE("a broadcast reaches each peer", "[c][device]") {
+  const auto set = made_set(3);
+  const c_memory memory{set[0]->own.context, 64};
+  memory.put("to all");
+  CHECK_OK(cordma_broadcast(set[0]->peers.data(), 3, memory, 0, 6, long_us));
+  for (std::size_t i = 1; i < 3; ++i) {
+    std::array<char, 16> text{};
+    CHECK_OK(cordma_receive(set[i]->peers[0], text.data(), text.size(), nullptr, long_us));
+    CHECK(std::string(text.data()) == "to all");
+  }
+}
+
+TEST_CASE("an all-to-all in which a member is missing is late, or finds it gone", "[c][device]") {
+  const auto set = made_set(2);
+  const c_memory memory{set[0]->own.context, 2 * block_bytes};
+  std::array<char, 2 * block_bytes> into{};
+  CHECK(cordma_all_to_all(set[0]->peers.data(), 2, memory, 0, into.data(), block_bytes, 10'000) ==
+        CORDMA_TIMED_OUT);
+  CHECK_OK(cordma_disconnect(set[1]->peers[0], long_us));
+  CHECK(cordma_all_to_all(set[0]->peers.data(), 2, memory, 0, into.data(), block_bytes, long_us) ==
+        CORDMA_DISCONNECTED);
+}
+
+TEST_CASE("an all-to-all with wrong arguments touches nobody", "[c][device]") {
+  const auto set = made_set(2);
+  const c_memory memory{set[0]->own.context, 2 * block_bytes};
+  const auto& peers = set[0]->peers;
+  std::array<char, 4 * block_bytes> into{};
+  CHECK(cordma_all_to_all(nullptr, 2, memory, 0, into.data(), 8, 1000) == CORDMA_BAD_ARGUMENT);
+  CHECK(cordma_all_to_all(peers.data(), 2, memory, 0, nullptr, 8, 1000) == CORDMA_BAD_ARGUMENT);
+  CHECK(cordma_all_to_all(peers.data(), 2, memory, 0, into.data(), SIZE_MAX, 1000) ==
+        CORDMA_BAD_ARGUMENT);
+  CHECK(cordma_all_to_all(peers.data(), 2, memory, 0, into.data(), block_bytes + 1, 1000) ==
+        CORDMA_OUT_OF_RANGE);
+  std::string wrong;
+  std::thread other{[&] { static_cast<void>(take_part(*set[1], 1, 1, wrong)); }};
+  CHECK(take_part(*set[0], 0, 1, wrong) == CORDMA_OK);
+  other.join();
+  CHECK(wrong.empty());
+}

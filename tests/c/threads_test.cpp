@@ -1,0 +1,90 @@
+#include "c/c_pair.hpp"
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+using namespace cordma::test;
+
+TEST_CASE("many threads call one context with a thread of its own", "[c][device]") {
+  const c_pair both{on_device(CORDMA_THREAD)};
+  const c_memory theirs{both.server.context, 64, CORDMA_REMOTE_ATOMIC};
+  cordma_remote remote = both.named(theirs);
+  std::atomic<int> failures{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 100; ++i)
+        failures += cordma_fetch_add(both.here, remote, 0, 1, nullptr, long_us) != CORDMA_OK;
+    });
+  for (auto& one : threads) one.join();
+  CHECK(failures == 0);
+  std::uint64_t before = 0;
+  CHECK_OK(cordma_fetch_add(both.here, remote, 0, 0, &before, long_us));
+  CHECK(before == 400);
+}
+
+TEST_CASE("a release ends what other threads wait for", "[c][device]") {
+  c_pair both{on_device(CORDMA_THREAD)};
+  std::array<int, 3> statuses{};
+  std::array<std::atomic<bool>, 3> begun{};
+  cordma_listener listener = nullptr;
+  CHECK_OK(cordma_listen(both.client, nullptr, &listener));
+  std::vector<std::thread> threads;
+  threads.emplace_back([&] {
+    begun[0] = true;
+    char text = 0;
+    statuses[0] = cordma_receive(both.here, &text, 1, nullptr, CORDMA_FOREVER);
+  });
+  threads.emplace_back([&] {
+    cordma_connection made = nullptr;
+    begun[1] = true;
+    statuses[1] = cordma_accept(listener, CORDMA_FOREVER, &made);
+  });
+  threads.emplace_back([&] {
+    begun[2] = true;
+    cordma_remote made = nullptr;
+    statuses[2] = cordma_request(both.here, 1 << 20, 1'000'000, CORDMA_FOREVER, &made);
+  });
+  for (const auto& one : begun)
+    while (!one) std::this_thread::yield();
+  CHECK_OK(both.client.release());
+  for (auto& one : threads) one.join();
+  // A thread that comes after the release has no handle.
+  for (const int status : statuses) CHECK(status != CORDMA_OK);
+}
+
+TEST_CASE("two threads release one context: one of them does", "[c][device]") {
+  cordma_context context = nullptr;
+  const cordma_options options = on_device(CORDMA_THREAD);
+  CHECK_OK(cordma_init(&options, &context));
+  std::array<int, 2> statuses{};
+  std::vector<std::thread> threads;
+  for (int& status : statuses)
+    threads.emplace_back([&] { status = cordma_release(context, long_us); });
+  for (auto& one : threads) one.join();
+  CHECK(std::min(statuses[0], statuses[1]) == CORDMA_OK);
+  CHECK(std::max(statuses[0], statuses[1]) == CORDMA_BAD_HANDLE);
+}
+
+TEST_CASE("a context of another thread that has ended belongs to nobody", "[c][device]") {
+  cordma_context context = nullptr;
+  const cordma_options options = on_device();
+  std::thread{[&] { static_cast<void>(cordma_init(&options, &context)); }}.join();
+  REQUIRE(context != nullptr);
+  cordma_listener listener = nullptr;
+  CHECK(cordma_listen(context, nullptr, &listener) == CORDMA_WRONG_THREAD);
+  std::thread{[&] {
+    CHECK(cordma_listen(context, nullptr, &listener) == CORDMA_WRONG_THREAD);
+  }}.join();
+}
+
+TEST_CASE("each thread has its own last failure", "[c]") {
+  CHECK(cordma_dispatch(nullptr) == CORDMA_BAD_HANDLE);
+  std::thread{[] {
+    CHECK(cordma_error_code() == CORDMA_OK);
+    CHECK(std::string(cordma_error_text()).empty());
+    CHECK(cordma_init(nullptr, nullptr) == CORDMA_BAD_ARGUMENT);
+  }}.join();
+  CHECK(cordma_error_code() == CORDMA_BAD_HANDLE);
+}
