@@ -22,12 +22,13 @@ ibv_srq* create(ibv_pd* pd, void* srq_context, ibv_srq_attr& attr) {
   if (attr.max_wr == 0 || attr.max_wr > static_cast<std::uint32_t>(limits().max_srq_wr) ||
       attr.max_sge > static_cast<std::uint32_t>(limits().max_srq_sge))
     return fail(EINVAL);
-  auto srq = std::make_unique<shared_receive_queue>(attr.max_wr, attr.max_sge);
+  auto srq = std::make_unique<shared_receive_queue>(attr.max_wr, attr.max_sge, memory_of(pd));
   if (!shared_queues.add(limits().max_srq)) return fail(ENOMEM);
   srq->number = next_number.fetch_add(1);
   srq->handle.context = pd->context;
   srq->handle.srq_context = srq_context;
   srq->handle.pd = pd;
+  srq->pd = origin_of(pd);
   ::pthread_mutex_init(&srq->handle.mutex, nullptr);
   ::pthread_cond_init(&srq->handle.cond, nullptr);
   softverbs::soft(pd).users.fetch_add(1);

@@ -58,16 +58,23 @@ int check(const ibv_pd* pd, const ibv_qp_init_attr& attr) {
 /// Makes a queue pair without a number.
 owned_queue_pair make(ibv_pd& pd, const ibv_qp_init_attr& attr) {
   const ibv_qp_cap& cap = attr.cap;
-  receive_ring receives{cap.max_recv_wr, cap.max_recv_sge};
+  const domain_memory* const memory = memory_of(&pd);
+  receive_ring receives{cap.max_recv_wr, cap.max_recv_sge, memory};
   const std::size_t sends_bytes = send_wqes::bytes_for(cap);
-  void* const block = allocate_queue(sends_bytes + sizeof(queue_pair));
+  constexpr std::size_t line = alignof(queue_pair);
+  void* const block_of_program = memory == nullptr ? nullptr
+                                                   : memory->take(sends_bytes + sizeof(queue_pair),
+                                                                  line, queue_resource::queue_pair);
+  void* const block = block_of_program != nullptr
+                          ? block_of_program
+                          : allocate_queue(sends_bytes + sizeof(queue_pair));
   void* const address = static_cast<std::byte*>(block) + sends_bytes;
   owned_queue_pair qp{new (address) queue_pair{
       // The rest cannot throw.
       .handle = {},
       .local_node = soft(pd.context).local_node,
       .slot = nullptr,
-      .pd = &pd,
+      .pd = origin_of(&pd),
       .terms = {},
       .wqes = send_wqes{cap},
       .signals_all = attr.sq_sig_all != 0,
@@ -79,6 +86,7 @@ owned_queue_pair make(ibv_pd& pd, const ibv_qp_init_attr& attr) {
       .receives = std::move(receives),
       .peer = {},
       .init = attr,
+      .memory = block_of_program != nullptr ? memory : nullptr,
   }};
   ibv_qp& handle = qp->handle.qp_base;
   handle.context = pd.context;
@@ -169,7 +177,9 @@ void await_acknowledgements(ibv_qp& handle) {
 void queue_pair_deleter::operator()(queue_pair* qp) const noexcept {
   const std::size_t sends_bytes = send_wqes::bytes_for(qp->init.cap);
   void* const block = reinterpret_cast<std::byte*>(qp) - sends_bytes;
+  const domain_memory* const memory = qp->memory;
   std::destroy_at(qp);
+  if (memory != nullptr) return memory->give_back(block, queue_resource::queue_pair);
   free_queue(block, sends_bytes + sizeof(queue_pair));
 }
 

@@ -231,6 +231,7 @@ struct alignas(64) queue_pair {
   node_address peer;      ///< RC, UC: from RTR on
   ibv_qp_init_attr init;  ///< capabilities as granted
   ibv_qp_attr attr{};     ///< attributes that modify_qp has set, except for the state
+  const domain_memory* memory = nullptr;  ///< memory of this block; null: queue_memory.hpp
 
   // Faults (softverbs.h), valid while `disturbed` is true.
   std::atomic<bool> cut{false};

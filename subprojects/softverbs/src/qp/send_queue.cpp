@@ -1,4 +1,5 @@
 #include "object/address_handle.hpp"
+#include "object/protection_domain.hpp"
 #include "qp/queue_pair.hpp"
 #include "qp/send_builder.hpp"
 
@@ -146,8 +147,9 @@ void set_remote(queue_pair& qp, std::uint64_t address, std::uint32_t rkey) noexc
 int set_datagram(queue_pair& qp, const ibv_ah* ah, std::uint32_t remote_qpn,
                  std::uint32_t remote_qkey) noexcept {
   if (qp.type() != IBV_QPT_UD) return EINVAL;  // Only datagrams have a destination.
-  if (ah == nullptr || ah->pd != qp.pd || remote_qpn > qpn_max) return EINVAL;
+  if (ah == nullptr) return EINVAL;
   const auto& address = *reinterpret_cast<const address_handle*>(ah);
+  if (address.pd != qp.pd || remote_qpn > qpn_max) return EINVAL;
   qp.request(qp.sends.built - 1).datagram() = {.gid = address.gid,
                                                .source_gid = address.source_gid,
                                                .host = address.host,
@@ -160,7 +162,7 @@ int set_datagram(queue_pair& qp, const ibv_ah* ah, std::uint32_t remote_qpn,
 
 void set_bind(queue_pair& qp, const ibv_mw& window, std::uint32_t rkey,
               const ibv_mw_bind_info& info) noexcept {
-  qp.request(qp.sends.built - 1).bind() = {.pd = window.pd,
+  qp.request(qp.sends.built - 1).bind() = {.pd = origin_of(window.pd),
                                            .old_rkey = window.rkey,
                                            .new_rkey = rkey,
                                            .region = info.mr != nullptr ? info.mr->lkey : 0,

@@ -5,7 +5,7 @@ namespace softverbs {
 namespace {
 
 const ibv_pd* receive_pd(const queue_pair& qp) noexcept {
-  return qp.srq() != nullptr ? qp.srq()->handle.pd : qp.pd;
+  return qp.srq() != nullptr ? qp.srq()->pd : qp.pd;
 }
 
 void take_request(responder_state& state, receive_ring& ring) noexcept {
