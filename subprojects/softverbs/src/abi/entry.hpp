@@ -29,6 +29,8 @@ inline constexpr auto verbs = std::to_array<std::string_view>({"ibv_open_device"
                                                                "ibv_get_async_event",
                                                                "ibv_alloc_pd",
                                                                "ibv_dealloc_pd",
+                                                               "ibv_open_xrcd",
+                                                               "ibv_close_xrcd",
                                                                "ibv_alloc_td",
                                                                "ibv_dealloc_td",
                                                                "ibv_alloc_parent_domain",

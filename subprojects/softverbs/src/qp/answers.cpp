@@ -1,5 +1,6 @@
 #include "node/upcalls.hpp"
 #include "qp/data_path.hpp"
+#include "qp/xrc.hpp"
 
 namespace softverbs {
 namespace {
@@ -70,6 +71,9 @@ enum class progress : std::uint8_t { done, later, failed };
 
 progress send_read_response(queue_pair& qp, link& to, pending_answer& answer,
                             std::uint32_t& segments_left) noexcept {
+  // A target of XRC reads memory of the domain of the queue that was named.
+  std::optional<lent_queue> queue;
+  if (qp.pd == nullptr) queue.emplace(qp, static_cast<std::uint32_t>(answer.previous));
   frame_header header = answer_header(frame_kind::read_response, qp.number(), qp.terms.peer_qpn,
                                       qp.responder.epoch, answer.psn);
   header.message_bytes = answer.bytes;

@@ -73,12 +73,9 @@ class quantum {
   responder_lock responder_;
 };
 
+/// The service of the requests that the QP sends, or takes as a target of XRC.
 [[nodiscard]] inline service service_of(const queue_pair& qp) noexcept {
-  switch (qp.type()) {
-    case IBV_QPT_RC: return service::rc;
-    case IBV_QPT_UC: return service::uc;
-    default: return service::ud;
-  }
+  return static_cast<service>(static_cast<std::uint8_t>(qp.transport) & service_bits);
 }
 
 /// The number of PSNs of a message: one for each packet of the path MTU, at least one.
@@ -169,8 +166,8 @@ void watch_route(queue_pair& qp, const link& route) noexcept;
 void check_route(queue_pair& qp) noexcept;
 /// Makes the requester send all unanswered requests again.
 void rewind(queue_pair& qp) noexcept;
-/// The header of a frame for this request, without the position in the message.
-[[nodiscard]] frame_header header_for(const queue_pair& qp, const send_request& request) noexcept;
+/// The header of a frame for the request at the head, without the position in the message.
+[[nodiscard]] frame_header header_for(queue_pair& qp, const send_request& request) noexcept;
 [[nodiscard]] inline bool is_atomic(ibv_wr_opcode opcode) noexcept {
   return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
@@ -222,10 +219,19 @@ struct incoming {
   const union ibv_gid* group = nullptr;  ///< group of a multicast datagram
 };
 
-/// True if the state and the transport of this QP allow the request. The sender is not checked.
+/// True if the state of this QP allows requests.
+[[nodiscard]] bool is_receiving(const queue_pair& qp) noexcept;
+/// True if the state and the transport of this QP allow the request. The sender is not checked. XRC
+/// never does: see take_for_queue().
 [[nodiscard]] bool listens_to(const queue_pair& qp, const frame_header& header) noexcept;
 /// Executes a piece for a QP that listens. `nak_code::dropped`: the piece was not taken.
 reply take(queue_pair& qp, const incoming& piece) noexcept;
+
+// xrc.cpp
+/// Executes a piece for a target of XRC, if this QP is one.
+reply take_for_queue(queue_pair& qp, const incoming& piece) noexcept;
+/// Completes the receive request that a message has taken with WR_FLUSH_ERR.
+void flush_request(queue_pair& qp) noexcept;
 
 // one_sided.cpp
 reply take_write(queue_pair& qp, const incoming& piece) noexcept;

@@ -56,7 +56,7 @@ void flush_sends(queue_pair& qp) noexcept {
 void flush_receives(queue_pair& qp) noexcept {
   responder_state& state = qp.responder;
   const frame_header nothing{};
-  if (state.has_request) complete_receive(qp, nothing, IBV_WC_WR_FLUSH_ERR);
+  if (state.has_request) flush_request(qp);
   for (; qp.srq() == nullptr && !qp.receives.empty(); qp.receives.pop()) {
     state.request.wr_id = qp.receives.front().wr_id;
     complete_receive(qp, nothing, IBV_WC_WR_FLUSH_ERR);

@@ -161,8 +161,9 @@ struct pending_answer {
   std::uint32_t rkey;
   std::uint64_t remote_address;
   std::uint32_t bytes;
-  std::uint32_t offset;    ///< bytes already answered
-  std::uint64_t previous;  ///< the result of an atomic, which executes on arrival
+  std::uint32_t offset;  ///< bytes already answered
+  std::uint64_t
+      previous;  ///< the result of an atomic, which executes on arrival; XRC: a READ's queue
 };
 
 /// The state of the responder beyond qp_slot::expected; under qp_slot::receive.
@@ -181,6 +182,7 @@ struct responder_state {
   std::uint64_t answers_tail = 0;
   link* route = nullptr;  ///< the link of the last request; answers go there
   std::uint32_t route_generation = 0;
+  std::uint32_t queue = 0;  ///< targets of XRC: the queue that the last message named
   std::array<ibv_sge, request_sges_max> request_sges{};
   std::array<pending_answer, rd_atomic_max> answers{};  ///< a ring of max_dest_rd_atomic
 };
@@ -196,6 +198,10 @@ struct connection_terms {
   std::uint8_t access = 0;  ///< IBV_ACCESS_REMOTE_*
 };
 
+/// The transport of a queue pair. The lower bits are its service.
+enum class pattern : std::uint8_t { rc, uc, ud, xrc = 4 };
+inline constexpr std::uint8_t service_bits = 3;
+
 /// The program holds `handle`, as ibv_qp or ibv_qp_ex. Each request touches few cache lines,
 /// because none of a thousand queue pairs is in a near cache. A sender touches the line of
 /// `local_node`, the first of the handle, that of `sends`, and the request. A receiver touches the
@@ -206,7 +212,9 @@ struct alignas(64) queue_pair {
   alignas(64) node* local_node;
   qp_slot* slot;
   std::atomic<qp_slot*> peer_slot{nullptr};  ///< RC, UC: of a peer in this process
-  const ibv_pd* pd;  // A copy: the responder of a WRITE or a READ does not touch the handle.
+  /// A copy: the responder of a WRITE or a READ does not touch the handle. Of a target of XRC: that
+  /// of the queue which the request names, while it executes, or null.
+  const ibv_pd* pd;
   /// The states are those of ibv_qp_state. modify_qp moves them under both locks of the slot. An
   /// error found under one lock stores IBV_QPS_ERR (or SQE under `send`) and kicks; run() then
   /// flushes under both.
@@ -220,17 +228,21 @@ struct alignas(64) queue_pair {
   bool signals_all = false;            ///< each request has a completion entry
   bool is_draining = false;            ///< under slot->send
   ibv_qp_type kind : 8;
+  pattern transport;
 
   alignas(64) send_ring sends;
   requester_state requester;
   std::unique_ptr<start_delay[]> delays;  ///< null: the link was never delayed
+  /// Initiators of XRC: the receive queue of each request.
+  std::unique_ptr<std::uint32_t[]> queues;
 
   alignas(64) responder_state responder;
   receive_ring receives;
 
-  node_address peer;      ///< RC, UC: from RTR on
-  ibv_qp_init_attr init;  ///< capabilities as granted
-  ibv_qp_attr attr{};     ///< attributes that modify_qp has set, except for the state
+  node_address peer;           ///< RC, UC: from RTR on
+  ibv_qp_init_attr init;       ///< capabilities as granted
+  ibv_qp_attr attr{};          ///< attributes that modify_qp has set, except for the state
+  ibv_xrcd* domain = nullptr;  ///< targets of XRC
   const domain_memory* memory = nullptr;  ///< memory of this block; null: queue_memory.hpp
 
   // Faults (softverbs.h), valid while `disturbed` is true.
@@ -244,6 +256,13 @@ struct alignas(64) queue_pair {
   int batch_error = 0;         ///< under `batch`
 
   [[nodiscard]] ibv_qp_type type() const noexcept { return kind; }
+  [[nodiscard]] bool is_reliable() const noexcept {
+    return (static_cast<std::uint8_t>(transport) & service_bits) == 0;
+  }
+  /// Initiators of XRC: the receive queue of a request.
+  [[nodiscard]] std::uint32_t& queue_of(std::uint64_t index) noexcept {
+    return queues[index % wqes.capacity()];
+  }
   [[nodiscard]] std::uint32_t number() const noexcept { return handle.qp_base.qp_num; }
   [[nodiscard]] send_request& request(std::uint64_t index) noexcept {
     return wqes.at(sends, index, this);

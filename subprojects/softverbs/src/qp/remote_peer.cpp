@@ -18,7 +18,7 @@ link* route_to(queue_pair& qp, const send_request& request) noexcept {
 /// Handles a link that went down: all requests in flight were not taken.
 next_step lose_route(queue_pair& qp) noexcept {
   qp.requester.route = nullptr;
-  if (qp.type() == IBV_QPT_RC) rewind(qp);
+  if (qp.is_reliable()) rewind(qp);
   qp.request(qp.sends.next).offset = 0;
   return refused(qp, nak_code::dropped, 0);
 }
@@ -52,7 +52,7 @@ segment send_segment(queue_pair& qp, send_request& request, link& route,
 next_step now_in_flight(queue_pair& qp, send_request& request) noexcept {
   qp.requester.psn = (request.psn + packets_of(qp, request.length)) & psn_mask;
   request.offset = 0;
-  if (qp.type() != IBV_QPT_RC) return succeed(qp);
+  if (!qp.is_reliable()) return succeed(qp);
   if (is_answered_with_data(request.opcode)) ++qp.requester.reads_in_flight;
   ++qp.sends.next;
   return next_step::go_on;
@@ -156,7 +156,7 @@ bool take_answer(queue_pair& qp, const frame_header& header, const std::byte* pa
 }  // namespace
 
 next_step execute_remote(queue_pair& qp, send_request& request, quantum& now) noexcept {
-  if (request.offset == 0 && qp.type() == IBV_QPT_RC) answer_before_request(qp);
+  if (request.offset == 0 && qp.is_reliable()) answer_before_request(qp);
   if (request.offset == 0 && !request.inlined && !local_memory_good(qp, qp.sends.next))
     return fail(qp, IBV_WC_LOC_PROT_ERR);
   link* route = route_to(qp, request);
@@ -207,7 +207,7 @@ void on_link_down(node& local_node, const link& dead, std::uint32_t generation,
   const bool idle = qp->sends.completed == qp->sends.posted;
   const ibv_qp_state state = qp->state.load(std::memory_order_acquire);
   if (idle || (state != IBV_QPS_RTS && state != IBV_QPS_SQD)) return;
-  if (qp->type() != IBV_QPT_RC) {
+  if (!qp->is_reliable()) {
     if (qp->sends.next != qp->sends.posted) qp->request(qp->sends.next).offset = 0;
   } else {
     rewind(*qp);

@@ -1,6 +1,7 @@
 #include "multicast/group.hpp"
 #include "qp/data_path.hpp"
 #include "qp/send_builder.hpp"
+#include "qp/xrc.hpp"
 
 namespace softverbs {
 namespace {
@@ -269,7 +270,7 @@ next_step succeed(queue_pair& qp) noexcept {
 next_step fail(queue_pair& qp, ibv_wc_status status) noexcept {
   if (qp.sends.completed != qp.sends.next) return next_step::wait;
   complete_oldest(qp, status);
-  if (qp.type() == IBV_QPT_RC) {
+  if (qp.is_reliable()) {
     enter_error(qp);
     return next_step::go_on;
   }
@@ -281,7 +282,7 @@ next_step fail(queue_pair& qp, ibv_wc_status status) noexcept {
 
 next_step refused(queue_pair& qp, nak_code why, std::uint32_t rnr_timer) noexcept {
   // An unreliable requester gets no answers: a lost request counts as done.
-  if (qp.type() != IBV_QPT_RC) return succeed(qp);
+  if (!qp.is_reliable()) return succeed(qp);
   requester_state& state = qp.requester;
   switch (why) {
     case nak_code::invalid_request: return fail(qp, IBV_WC_REM_INV_REQ_ERR);
@@ -320,7 +321,9 @@ void rewind(queue_pair& qp) noexcept {
   qp.requester.epoch = qp.local_node->next_epoch();
 }
 
-frame_header header_for(const queue_pair& qp, const send_request& request) noexcept {
+namespace {
+
+frame_header plain_header_for(const queue_pair& qp, const send_request& request) noexcept {
   frame_header header{};
   header.kind = frame_kind::send;
   header.transport = service_of(qp);
@@ -367,6 +370,14 @@ frame_header header_for(const queue_pair& qp, const send_request& request) noexc
     case IBV_WR_ATOMIC_FETCH_AND_ADD: header.kind = frame_kind::fetch_add; break;
     default: header.kind = frame_kind::write; break;
   }
+  return header;
+}
+
+}  // namespace
+
+frame_header header_for(queue_pair& qp, const send_request& request) noexcept {
+  frame_header header = plain_header_for(qp, request);
+  if (qp.transport == pattern::xrc) name_queue(header, qp.queue_of(qp.sends.next));
   return header;
 }
 

@@ -74,15 +74,19 @@ void end_connection(queue_pair& qp, nak_code why) noexcept {
 
 }  // namespace
 
-bool listens_to(const queue_pair& qp, const frame_header& header) noexcept {
+bool is_receiving(const queue_pair& qp) noexcept {
   switch (qp.state.load(std::memory_order_acquire)) {
     case IBV_QPS_RTR:
     case IBV_QPS_RTS:
     case IBV_QPS_SQD:
-    case IBV_QPS_SQE: break;
+    case IBV_QPS_SQE: return true;
     default: return false;
   }
-  return header.transport == service_of(qp);
+}
+
+bool listens_to(const queue_pair& qp, const frame_header& header) noexcept {
+  return is_receiving(qp) &&
+         static_cast<std::uint8_t>(header.transport) == static_cast<std::uint8_t>(qp.transport);
 }
 
 reply take(queue_pair& qp, const incoming& piece) noexcept {
@@ -114,14 +118,15 @@ reply respond(node& local_node, const local_piece& piece, responder_lock& lock) 
   if (slot == nullptr) return {.nak = nak_code::dropped};
   lock.take(slot->receive);
   queue_pair* qp = slot->qp;
-  if (qp == nullptr || !listens_to(*qp, piece.header)) return {.nak = nak_code::dropped};
+  if (qp == nullptr) return {.nak = nak_code::dropped};
   if (qp->type() != IBV_QPT_UD &&
       (piece.header.source_qpn != qp->terms.peer_qpn || !qp->is_peer_local))
     return {.nak = nak_code::dropped};
-  const reply answer = take(*qp, {.header = piece.header,
-                                  .bytes = piece.bytes.data(),
-                                  .read_into = piece.read_into,
-                                  .from = nullptr});
+  const incoming what{.header = piece.header,
+                      .bytes = piece.bytes.data(),
+                      .read_into = piece.read_into,
+                      .from = nullptr};
+  const reply answer = listens_to(*qp, piece.header) ? take(*qp, what) : take_for_queue(*qp, what);
   if (answer.nak != nak_code::none) raise_due(*qp);
   return answer;
 }

@@ -70,7 +70,9 @@ bool has(unsigned opcodes, ibv_wr_opcode opcode) {
 
 unsigned opcodes_of(ibv_qp_type type) {
   switch (type) {
-    case IBV_QPT_RC: return reliable_opcodes;
+    case IBV_QPT_RC:
+    case IBV_QPT_XRC_SEND: return reliable_opcodes;
+    case IBV_QPT_XRC_RECV: return 0;
     case IBV_QPT_UC: return unreliable_opcodes;
     default: return datagram_opcodes;
   }
@@ -193,8 +195,11 @@ int set_operation(queue_pair& qp, const ibv_send_wr& wr) noexcept {
       break;
     default: break;
   }
-  if (qp.type() != IBV_QPT_UD) return 0;
-  return set_datagram(qp, wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey);
+  if (qp.type() < IBV_QPT_UD) return 0;
+  if (qp.type() == IBV_QPT_UD)
+    return set_datagram(qp, wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey);
+  qp.queue_of(qp.sends.built - 1) = wr.qp_type.xrc.remote_srqn;
+  return 0;
 }
 
 int set_data(queue_pair& qp, const ibv_send_wr& wr) noexcept {

@@ -70,7 +70,7 @@ bool on_request(node& local_node, link& from, const frame_header& header,
     if (!accept_epoch(*qp, header)) return reject(from, header);
   }
   const incoming piece{.header = header, .bytes = payload, .read_into = nullptr, .from = &from};
-  const reply answer = listens_to(*qp, header) ? take(*qp, piece) : reply{.nak = nak_code::dropped};
+  const reply answer = listens_to(*qp, header) ? take(*qp, piece) : take_for_queue(*qp, piece);
   if (reliable) {
     if (is_old(*qp, header, answer)) return reject(from, header);
     schedule_answer(*qp, piece, answer);

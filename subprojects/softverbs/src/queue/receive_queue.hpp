@@ -60,6 +60,9 @@ struct shared_receive_queue {
   ibv_srq handle{};            // First: pointers to it are cast back.
   const ibv_pd* pd = nullptr;  ///< the domain whose memory it takes
   std::uint32_t number = 0;
+  // A queue of an XRC domain has these two.
+  ibv_xrcd* xrcd = nullptr;
+  ibv_cq* cq = nullptr;  ///< the entries of what it receives
   std::atomic<std::uint32_t> users{0};
   adaptive_mutex mutex;
   receive_ring ring;

@@ -20,7 +20,11 @@ enum class frame_kind : std::uint8_t {
   atomic_response,  ///< `operand[0]` is the previous value
 };
 
-enum class service : std::uint8_t { rc, uc, ud };
+enum class service : std::uint8_t {
+  rc,  ///< XRC, too, whose requests name a receive queue: qp/xrc.hpp
+  uc,
+  ud,
+};
 
 enum class nak_code : std::uint8_t {
   none,
