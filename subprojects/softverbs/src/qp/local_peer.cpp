@@ -24,8 +24,9 @@ next_step execute_local_atomic(queue_pair& qp, send_request& request, quantum& n
 }
 
 /// Transfers one piece of the source or sink.
-reply exchange(queue_pair& qp, const send_request& request, frame_header& header,
-               sge_cursor& cursor, quantum& now) noexcept {
+[[gnu::always_inline]] inline reply exchange(queue_pair& qp, const send_request& request,
+                                             frame_header& header, sge_cursor& cursor, quantum& now,
+                                             std::uint32_t bytes_max) noexcept {
   const std::uint32_t offset = request.offset;
   const std::uint32_t left = request.length - offset;
   const bool reads = request.opcode == IBV_WR_RDMA_READ;
@@ -35,7 +36,7 @@ reply exchange(queue_pair& qp, const send_request& request, frame_header& header
   if (request.inlined) {
     at = request.data() + offset;
   } else if (left != 0) {
-    const local_part part = cursor.next(std::min(left, piece_bytes_max));
+    const local_part part = cursor.next(std::min(left, bytes_max));
     bytes = part.bytes;
     if (!pin_local(*qp.local_node, qp.pd, part, reads ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u, pin))
       return {.source_fault = true};
@@ -69,11 +70,43 @@ next_step execute_local_datagram(queue_pair& qp, send_request& request, quantum&
   return succeed(qp);
 }
 
+/// XRC: true if the target in this process passes the request on to another one.
+bool is_passed_on(queue_pair& qp, const send_request& request) noexcept {
+  return request.opcode != IBV_WR_RDMA_READ &&
+         slot_of(qp.queue_of(qp.sends.next)) != qp.local_node->slot();
+}
+
+/// Sends a message to a target that passes it on. The answer comes later, as from another process.
+next_step execute_passed_on(queue_pair& qp, send_request& request, quantum& now) noexcept {
+  if (request.offset == 0 && !request.inlined && !local_memory_good(qp, qp.sends.next))
+    return fail(qp, IBV_WC_LOC_PROT_ERR);
+  frame_header header = header_for(qp, request);
+  sge_cursor cursor{request.sges(), request.sge_count, request.offset};
+  do {
+    const reply answer = exchange(qp, request, header, cursor, now, segment_bytes_max);
+    if (answer.is_held) return next_step::wait;
+    if (answer.source_fault) return fail(qp, IBV_WC_LOC_PROT_ERR);
+    if (answer.nak != nak_code::none) {
+      request.offset = 0;
+      return refused(qp, answer.nak, answer.rnr_timer);
+    }
+    request.offset += header.payload_bytes;
+    now.spend_bytes(header.payload_bytes);
+    if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR) return next_step::go_on;
+    if (request.offset != request.length && now.over()) return next_step::next_quantum;
+  } while (request.offset != request.length);
+  request.sent = true;
+  return now_in_flight(qp, request);
+}
+
 }  // namespace
 
 next_step execute_local(queue_pair& qp, send_request& request, quantum& now) noexcept {
   if (is_atomic(request.opcode)) return execute_local_atomic(qp, request, now);
-  if (qp.type() == IBV_QPT_UD) return execute_local_datagram(qp, request, now);
+  if (qp.type() >= IBV_QPT_UD) {
+    if (qp.type() == IBV_QPT_UD) return execute_local_datagram(qp, request, now);
+    if (is_passed_on(qp, request)) return execute_passed_on(qp, request, now);
+  }
   // Check the whole list first: a bad end must fail before the first piece is sent.
   const bool in_pieces = request.sge_count > 1 || request.length > piece_bytes_max;
   if (in_pieces && request.offset == 0 && !request.inlined && !local_memory_good(qp, qp.sends.next))
@@ -81,7 +114,7 @@ next_step execute_local(queue_pair& qp, send_request& request, quantum& now) noe
   frame_header header = header_for(qp, request);
   sge_cursor cursor{request.sges(), request.sge_count, request.offset};
   for (;;) {
-    const reply answer = exchange(qp, request, header, cursor, now);
+    const reply answer = exchange(qp, request, header, cursor, now, piece_bytes_max);
     if (answer.source_fault) return fail(qp, IBV_WC_LOC_PROT_ERR);
     if (answer.nak != nak_code::none) {
       request.offset = 0;  // A retry starts at the beginning.

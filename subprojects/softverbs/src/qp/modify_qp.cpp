@@ -1,7 +1,9 @@
 #include "node/port.hpp"
 #include "object/context.hpp"
 #include "object/soft_verbs.hpp"
+#include "qp/change_lock.hpp"
 #include "qp/queue_pair.hpp"
+#include "qp/relay.hpp"
 #include "qp/send_builder.hpp"
 
 #include <netinet/in.h>
@@ -131,6 +133,10 @@ void reset(queue_pair& qp) {
   qp.requester = {};
   qp.responder = {};
   qp.slot->expected = {};
+  if (qp.passed_on) {
+    *qp.passed_on = {};
+    qp.local_node->kick(qp.terms.peer_qpn);  // An initiator in this process waits no longer.
+  }
   qp.attr = {};
   qp.terms = {};
   qp.is_draining = false;

@@ -6,7 +6,9 @@
 #include "object/protection_domain.hpp"
 #include "object/soft_verbs.hpp"
 #include "object/xrc_domain.hpp"
+#include "qp/change_lock.hpp"
 #include "qp/queue_memory.hpp"
+#include "qp/relay.hpp"
 #include "qp/send_builder.hpp"
 
 #include <algorithm>
@@ -70,8 +72,9 @@ pattern pattern_of(ibv_qp_type type) {
   }
 }
 
-/// Makes a queue pair without a number. `pd`: null for a target of XRC.
-owned_queue_pair make(ibv_context& ctx, ibv_pd* pd, const ibv_qp_init_attr& attr) {
+/// Makes a queue pair without a number. XRC: a target has no `pd`, and a proxy no `ctx` either.
+owned_queue_pair make(node& local_node, ibv_context* ctx, ibv_pd* pd,
+                      const ibv_qp_init_attr& attr) {
   const ibv_qp_cap& cap = attr.cap;
   const domain_memory* const memory = memory_of(pd);
   receive_ring receives{cap.max_recv_wr, cap.max_recv_sge, memory};
@@ -87,7 +90,7 @@ owned_queue_pair make(ibv_context& ctx, ibv_pd* pd, const ibv_qp_init_attr& attr
   owned_queue_pair qp{new (address) queue_pair{
       // The rest cannot throw.
       .handle = {},
-      .local_node = soft(&ctx).local_node,
+      .local_node = &local_node,
       .slot = nullptr,
       .pd = pd != nullptr ? origin_of(pd) : nullptr,
       .terms = {},
@@ -106,7 +109,7 @@ owned_queue_pair make(ibv_context& ctx, ibv_pd* pd, const ibv_qp_init_attr& attr
       .memory = block_of_program != nullptr ? memory : nullptr,
   }};
   ibv_qp& handle = qp->handle.qp_base;
-  handle.context = &ctx;
+  handle.context = ctx;
   handle.qp_context = attr.qp_context;
   handle.pd = pd;
   handle.send_cq = attr.send_cq;
@@ -123,7 +126,7 @@ owned_queue_pair make(ibv_context& ctx, ibv_pd* pd, const ibv_qp_init_attr& attr
 std::uint32_t settle(queue_pair& qp) {
   const std::uint32_t qpn = qp.local_node->allocate_qpn();
   if (qpn == 0) return 0;
-  qp.handle.qp_base.qp_num = qp.handle.qp_base.handle = qpn;
+  qp.handle.qp_base.qp_num = qp.handle.qp_base.handle = qp.shown_number = qpn;
   qp.slot = qp.local_node->find(qpn);
   const std::lock_guard send{qp.slot->send};
   const std::lock_guard receive{qp.slot->receive};
@@ -172,7 +175,7 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr attr, ibv_qp_cap& granted, bool exte
   if (attr.cap.max_inline_data == 0)
     attr.cap.max_inline_data = std::min(
         limits().inline_bytes, static_cast<std::uint32_t>(attr.cap.max_send_sge * sizeof(ibv_sge)));
-  owned_queue_pair qp = make(*pd->context, pd, attr);
+  owned_queue_pair qp = make(*soft(pd->context).local_node, pd->context, pd, attr);
   if (is_initiator) qp->queues = std::make_unique<std::uint32_t[]>(qp->wqes.capacity());
   qp->send_ops = operations;
   if (extended) set_wr_api(*qp);
@@ -190,8 +193,10 @@ ibv_qp* create_target(ibv_context* ctx, const ibv_qp_init_attr_ex& attr) {
   ibv_qp_init_attr base{};
   base.qp_context = attr.qp_context;
   base.qp_type = attr.qp_type;
-  owned_queue_pair qp = make(*ctx, nullptr, base);
+  owned_queue_pair qp = make(*soft(ctx).local_node, ctx, nullptr, base);
   qp->domain = attr.xrcd;
+  qp->domain_id = soft(attr.xrcd).id;
+  qp->passed_on = std::make_unique<relay>();
   // librdmacm gives one, and makes the receive queue in what it finds here.
   if ((attr.comp_mask & IBV_QP_INIT_ATTR_PD) != 0) qp->handle.qp_base.pd = attr.pd;
   return number(std::move(qp));
@@ -207,6 +212,8 @@ void unsettle(queue_pair& qp) {
     release_all(qp);
     qp.slot->qp = nullptr;
   }
+  // An initiator in this process looks whether its target is still there.
+  if (qp.passed_on) qp.local_node->kick(qp.terms.peer_qpn);
   const std::uint32_t qpn = qp.number();
   qp.local_node->wake_at(qpn, clock::time_point::max());
   qp.local_node->free_qpn(qpn);
@@ -224,6 +231,12 @@ void await_acknowledgements(ibv_qp& handle) {
 }
 
 }  // namespace
+
+owned_queue_pair make_hidden(node& local_node) {
+  ibv_qp_init_attr attr{};
+  attr.qp_type = IBV_QPT_XRC_RECV;
+  return make(local_node, nullptr, nullptr, attr);
+}
 
 void queue_pair_deleter::operator()(queue_pair* qp) const noexcept {
   const std::size_t sends_bytes = send_wqes::bytes_for(qp->init.cap);

@@ -3,6 +3,7 @@
 #include "link/link.hpp"
 #include "node/node.hpp"
 #include "object/context.hpp"
+#include "object/xrc_domain.hpp"
 #include "queue/completion_queue.hpp"
 #include "queue/receive_queue.hpp"
 
@@ -19,6 +20,8 @@
 #include <optional>
 
 namespace softverbs {
+
+class relay;
 
 /// The head of a send WQE (work queue element). The fields of its opcode follow, and then the
 /// scatter list or the inline bytes: most WQEs take one or two cache lines.
@@ -237,12 +240,15 @@ struct alignas(64) queue_pair {
   std::unique_ptr<std::uint32_t[]> queues;
 
   alignas(64) responder_state responder;
+  std::uint32_t shown_number = 0;  ///< in completions of receives
   receive_ring receives;
 
-  node_address peer;           ///< RC, UC: from RTR on
-  ibv_qp_init_attr init;       ///< capabilities as granted
-  ibv_qp_attr attr{};          ///< attributes that modify_qp has set, except for the state
-  ibv_xrcd* domain = nullptr;  ///< targets of XRC
+  node_address peer;                   ///< RC, UC: from RTR on
+  ibv_qp_init_attr init;               ///< capabilities as granted
+  ibv_qp_attr attr{};                  ///< attributes that modify_qp has set, except for the state
+  ibv_xrcd* domain = nullptr;          ///< targets of XRC
+  xrc_domain_id domain_id{};           ///< targets and proxies of XRC
+  std::unique_ptr<relay> passed_on{};  ///< targets of XRC
   const domain_memory* memory = nullptr;  ///< memory of this block; null: queue_memory.hpp
 
   // Faults (softverbs.h), valid while `disturbed` is true.
@@ -288,30 +294,6 @@ struct queue_pair_deleter {
   void operator()(queue_pair* qp) const noexcept;
 };
 using owned_queue_pair = std::unique_ptr<queue_pair, queue_pair_deleter>;
-
-/// Holds qp_slot::send for a change of the QP. The mutex is not fair: a queue that is never empty
-/// would take it again and again. For that reason run() yields to a change, which kicks the QP at
-/// its end.
-class change_lock {
- public:
-  explicit change_lock(const queue_pair& qp) noexcept
-      : local_node_{*qp.local_node}, slot_{*qp.slot}, qpn_{qp.number()} {
-    slot_.changes.fetch_add(1);
-    slot_.send.lock();
-  }
-  ~change_lock() {
-    slot_.send.unlock();
-    slot_.changes.fetch_sub(1);
-    local_node_.kick(qpn_);
-  }
-  change_lock(const change_lock&) = delete;
-  change_lock& operator=(const change_lock&) = delete;
-
- private:
-  node& local_node_;
-  qp_slot& slot_;
-  std::uint32_t qpn_;
-};
 
 // ---- pieces of qp/, by file
 

@@ -1,4 +1,5 @@
 #include "qp/data_path.hpp"
+#include "qp/relay.hpp"
 
 namespace softverbs {
 namespace {
@@ -63,16 +64,40 @@ reply take_by_kind(queue_pair& qp, const incoming& piece) noexcept {
   return {.nak = nak_code::invalid_request};
 }
 
-/// Moves an RC queue pair to ERR after a refused request. An event reports the error, since no
-/// completion does.
+/// Executes a piece by `execute` if it is the next one.
+template <class Execute>
+[[gnu::always_inline]] inline reply take_in_sequence(queue_pair& qp, const incoming& piece,
+                                                     Execute execute) noexcept {
+  const frame_header& header = piece.header;
+  expected_message& state = qp.slot->expected;
+  if (!in_sequence(qp, header)) return {.nak = nak_code::dropped};
+  const reply answer = well_formed(piece) ? execute() : reply{.nak = nak_code::invalid_request};
+  if (answer.nak != nak_code::none || answer.source_fault) {
+    state.in_message = false;
+    if (header.transport == service::rc && answer.nak >= nak_code::invalid_request)
+      end_connection(qp, answer.nak);
+    return answer;
+  }
+  state.offset += header.payload_bytes;
+  if (is_set(header, frame_flag::last)) {
+    state.in_message = false;
+    state.psn = (header.psn + packets_of(qp, header.message_bytes)) & psn_mask;
+  }
+  return answer;
+}
+
+bool is_cut(const queue_pair& qp) noexcept {
+  return qp.disturbed.load(std::memory_order_relaxed) && qp.cut.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
 void end_connection(queue_pair& qp, nak_code why) noexcept {
   if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR) return;
   qp.responder.event_due =
       why == nak_code::remote_access ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR;
   enter_error(qp);
 }
-
-}  // namespace
 
 bool is_receiving(const queue_pair& qp) noexcept {
   switch (qp.state.load(std::memory_order_acquire)) {
@@ -90,25 +115,22 @@ bool listens_to(const queue_pair& qp, const frame_header& header) noexcept {
 }
 
 reply take(queue_pair& qp, const incoming& piece) noexcept {
-  const frame_header& header = piece.header;
-  expected_message& state = qp.slot->expected;
-  if (qp.disturbed.load(std::memory_order_relaxed) && qp.cut.load(std::memory_order_relaxed))
-    return {.nak = nak_code::dropped};
+  if (is_cut(qp)) return {.nak = nak_code::dropped};
   note_established(qp);
-  if (header.transport == service::ud) return take_datagram(qp, piece);
-  if (!in_sequence(qp, header)) return {.nak = nak_code::dropped};
+  if (piece.header.transport == service::ud) return take_datagram(qp, piece);
+  return take_in_sequence(qp, piece, [&] { return take_by_kind(qp, piece); });
+}
+
+reply take_by_relay(queue_pair& target, const incoming& piece, std::uint32_t number) noexcept {
+  if (is_cut(target)) return {.nak = nak_code::dropped};
+  note_established(target);
+  const expected_message before = target.slot->expected;
   const reply answer =
-      well_formed(piece) ? take_by_kind(qp, piece) : reply{.nak = nak_code::invalid_request};
-  if (answer.nak != nak_code::none || answer.source_fault) {
-    state.in_message = false;
-    if (header.transport == service::rc && answer.nak >= nak_code::invalid_request)
-      end_connection(qp, answer.nak);
-    return answer;
-  }
-  state.offset += header.payload_bytes;
-  if (is_set(header, frame_flag::last)) {
-    state.in_message = false;
-    state.psn = (header.psn + packets_of(qp, header.message_bytes)) & psn_mask;
+      take_in_sequence(target, piece, [&] { return pass_on(target, piece, number); });
+  // The piece comes again when there is room.
+  if (answer.is_held) {
+    target.slot->expected = before;
+    target.slot->expected.established = true;
   }
   return answer;
 }

@@ -1,5 +1,7 @@
 #include "qp/xrc.hpp"
 
+#include "qp/relay.hpp"
+
 namespace softverbs {
 namespace {
 
@@ -24,7 +26,7 @@ void begin_message(queue_pair& target, std::uint32_t number) noexcept {
 }  // namespace
 
 lent_queue::lent_queue(queue_pair& target, std::uint32_t number) noexcept
-    : target_{target}, pin_{number, soft(target.domain).id} {
+    : target_{target}, pin_{number, target.domain_id} {
   shared_receive_queue* const srq = pin_.get();
   if (srq == nullptr) return;
   target.pd = srq->pd;
@@ -44,6 +46,12 @@ reply take_for_queue(queue_pair& qp, const incoming& piece) noexcept {
   if (!is_target(qp) || !is_receiving(qp) || header.transport != service_of(qp))
     return {.nak = nak_code::dropped};
   const std::uint32_t number = named_queue(header);
+  const bool is_foreign = slot_of(number) != qp.local_node->slot();
+  if (qp.passed_on) {
+    if (is_foreign && qp.domain_id.is_shared()) return take_by_relay(qp, piece, number);
+    // An initiator waits for the answers of other processes before it names a queue of this one.
+    if (!qp.passed_on->is_idle()) return {.nak = nak_code::dropped};
+  }
   if (is_first_expected(qp, header)) begin_message(qp, number);
   const lent_queue queue{qp, number};
   // A later piece may not name another queue than the first one.
