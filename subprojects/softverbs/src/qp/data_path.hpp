@@ -166,8 +166,8 @@ void watch_route(queue_pair& qp, const link& route) noexcept;
 void check_route(queue_pair& qp) noexcept;
 /// Makes the requester send all unanswered requests again.
 void rewind(queue_pair& qp) noexcept;
-/// The header of a frame for the request at the head, without the position in the message.
-[[nodiscard]] frame_header header_for(queue_pair& qp, const send_request& request) noexcept;
+/// The header of a frame for this request, without the position in the message.
+[[nodiscard]] frame_header header_for(const queue_pair& qp, const send_request& request) noexcept;
 [[nodiscard]] inline bool is_atomic(ibv_wr_opcode opcode) noexcept {
   return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
@@ -225,7 +225,15 @@ struct incoming {
 };
 
 /// True if the state of this QP allows requests.
-[[nodiscard]] bool is_receiving(const queue_pair& qp) noexcept;
+[[nodiscard]] inline bool is_receiving(const queue_pair& qp) noexcept {
+  switch (qp.state.load(std::memory_order_acquire)) {
+    case IBV_QPS_RTR:
+    case IBV_QPS_RTS:
+    case IBV_QPS_SQD:
+    case IBV_QPS_SQE: return true;
+    default: return false;
+  }
+}
 /// True if the state and the transport of this QP allow the request. The sender is not checked. XRC
 /// never does: see take_for_queue().
 [[nodiscard]] bool listens_to(const queue_pair& qp, const frame_header& header) noexcept;

@@ -1,4 +1,5 @@
 #include "qp/data_path.hpp"
+#include "qp/xrc.hpp"
 
 namespace softverbs {
 namespace {
@@ -10,8 +11,8 @@ reply call_responder(queue_pair& qp, const local_piece& piece, quantum& now) noe
   return answer;
 }
 
-next_step execute_local_atomic(queue_pair& qp, send_request& request, quantum& now) noexcept {
-  frame_header header = header_for(qp, request);
+next_step execute_local_atomic(queue_pair& qp, send_request& request, frame_header& header,
+                               quantum& now) noexcept {
   header.flags |= frame_flag::first | frame_flag::last;
   if (!local_memory_good(qp, qp.sends.next)) return fail(qp, IBV_WC_LOC_PROT_ERR);
   const reply answer = call_responder(qp, {.header = header, .bytes = {}}, now);
@@ -77,10 +78,10 @@ bool is_passed_on(queue_pair& qp, const send_request& request) noexcept {
 }
 
 /// Sends a message to a target that passes it on. The answer comes later, as from another process.
-next_step execute_passed_on(queue_pair& qp, send_request& request, quantum& now) noexcept {
+next_step execute_passed_on(queue_pair& qp, send_request& request, frame_header& header,
+                            quantum& now) noexcept {
   if (request.offset == 0 && !request.inlined && !local_memory_good(qp, qp.sends.next))
     return fail(qp, IBV_WC_LOC_PROT_ERR);
-  frame_header header = header_for(qp, request);
   sge_cursor cursor{request.sges(), request.sge_count, request.offset};
   do {
     const reply answer = exchange(qp, request, header, cursor, now, segment_bytes_max);
@@ -99,19 +100,13 @@ next_step execute_passed_on(queue_pair& qp, send_request& request, quantum& now)
   return now_in_flight(qp, request);
 }
 
-}  // namespace
-
-next_step execute_local(queue_pair& qp, send_request& request, quantum& now) noexcept {
-  if (is_atomic(request.opcode)) return execute_local_atomic(qp, request, now);
-  if (qp.type() >= IBV_QPT_UD) {
-    if (qp.type() == IBV_QPT_UD) return execute_local_datagram(qp, request, now);
-    if (is_passed_on(qp, request)) return execute_passed_on(qp, request, now);
-  }
+[[gnu::always_inline]] inline next_step execute_in_pieces(queue_pair& qp, send_request& request,
+                                                          frame_header& header,
+                                                          quantum& now) noexcept {
   // Check the whole list first: a bad end must fail before the first piece is sent.
   const bool in_pieces = request.sge_count > 1 || request.length > piece_bytes_max;
   if (in_pieces && request.offset == 0 && !request.inlined && !local_memory_good(qp, qp.sends.next))
     return fail(qp, IBV_WC_LOC_PROT_ERR);
-  frame_header header = header_for(qp, request);
   sge_cursor cursor{request.sges(), request.sge_count, request.offset};
   for (;;) {
     const reply answer = exchange(qp, request, header, cursor, now, piece_bytes_max);
@@ -129,6 +124,25 @@ next_step execute_local(queue_pair& qp, send_request& request, quantum& now) noe
   }
   qp.requester.psn = (request.psn + packets_of(qp, request.length)) & psn_mask;
   return succeed(qp);
+}
+
+/// Datagrams, and XRC.
+next_step execute_local_other(queue_pair& qp, send_request& request, quantum& now) noexcept {
+  if (qp.type() == IBV_QPT_UD) return execute_local_datagram(qp, request, now);
+  frame_header header = header_for(qp, request);
+  name_queue_of_head(qp, header);
+  if (is_atomic(request.opcode)) return execute_local_atomic(qp, request, header, now);
+  if (is_passed_on(qp, request)) return execute_passed_on(qp, request, header, now);
+  return execute_in_pieces(qp, request, header, now);
+}
+
+}  // namespace
+
+next_step execute_local(queue_pair& qp, send_request& request, quantum& now) noexcept {
+  if (qp.type() >= IBV_QPT_UD) return execute_local_other(qp, request, now);
+  frame_header header = header_for(qp, request);
+  if (is_atomic(request.opcode)) return execute_local_atomic(qp, request, header, now);
+  return execute_in_pieces(qp, request, header, now);
 }
 
 }  // namespace softverbs

@@ -163,6 +163,7 @@ next_step execute_remote(queue_pair& qp, send_request& request, quantum& now) no
   if (route == nullptr) return lose_route(qp);
   watch_route(qp, *route);
   frame_header header = header_for(qp, request);
+  if (qp.transport == pattern::xrc) name_queue_of_head(qp, header);
   while (!request.sent) {
     if (now.over()) return next_step::next_quantum;
     switch (send_segment(qp, request, *route, header)) {

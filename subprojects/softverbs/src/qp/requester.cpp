@@ -1,7 +1,6 @@
 #include "multicast/group.hpp"
 #include "qp/data_path.hpp"
 #include "qp/send_builder.hpp"
-#include "qp/xrc.hpp"
 
 namespace softverbs {
 namespace {
@@ -329,9 +328,7 @@ void rewind(queue_pair& qp) noexcept {
   qp.requester.epoch = qp.local_node->next_epoch();
 }
 
-namespace {
-
-frame_header plain_header_for(const queue_pair& qp, const send_request& request) noexcept {
+frame_header header_for(const queue_pair& qp, const send_request& request) noexcept {
   frame_header header{};
   header.kind = frame_kind::send;
   header.transport = service_of(qp);
@@ -378,14 +375,6 @@ frame_header plain_header_for(const queue_pair& qp, const send_request& request)
     case IBV_WR_ATOMIC_FETCH_AND_ADD: header.kind = frame_kind::fetch_add; break;
     default: header.kind = frame_kind::write; break;
   }
-  return header;
-}
-
-}  // namespace
-
-frame_header header_for(queue_pair& qp, const send_request& request) noexcept {
-  frame_header header = plain_header_for(qp, request);
-  if (qp.transport == pattern::xrc) name_queue(header, qp.queue_of(qp.sends.next));
   return header;
 }
 

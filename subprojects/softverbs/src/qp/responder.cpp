@@ -99,16 +99,6 @@ void end_connection(queue_pair& qp, nak_code why) noexcept {
   enter_error(qp);
 }
 
-bool is_receiving(const queue_pair& qp) noexcept {
-  switch (qp.state.load(std::memory_order_acquire)) {
-    case IBV_QPS_RTR:
-    case IBV_QPS_RTS:
-    case IBV_QPS_SQD:
-    case IBV_QPS_SQE: return true;
-    default: return false;
-  }
-}
-
 bool listens_to(const queue_pair& qp, const frame_header& header) noexcept {
   return is_receiving(qp) &&
          static_cast<std::uint8_t>(header.transport) == static_cast<std::uint8_t>(qp.transport);

@@ -4,6 +4,7 @@
 #include "qp/send_builder.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -69,13 +70,14 @@ bool has(unsigned opcodes, ibv_wr_opcode opcode) {
 }
 
 unsigned opcodes_of(ibv_qp_type type) {
-  switch (type) {
-    case IBV_QPT_RC:
-    case IBV_QPT_XRC_SEND: return reliable_opcodes;
-    case IBV_QPT_XRC_RECV: return 0;
-    case IBV_QPT_UC: return unreliable_opcodes;
-    default: return datagram_opcodes;
-  }
+  static constexpr auto by_type = [] {
+    std::array<unsigned, IBV_QPT_XRC_RECV + 1> all{};  // A target of XRC sends nothing.
+    all[IBV_QPT_RC] = all[IBV_QPT_XRC_SEND] = reliable_opcodes;
+    all[IBV_QPT_UC] = unreliable_opcodes;
+    all[IBV_QPT_UD] = datagram_opcodes;
+    return all;
+  }();
+  return by_type[type];
 }
 
 /// The capped length of a message that is too long; execution refuses it.

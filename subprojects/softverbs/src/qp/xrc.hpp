@@ -25,6 +25,11 @@ inline void name_queue(frame_header& header, std::uint32_t number) noexcept {
     header.operand[0] = number;
 }
 
+/// Makes an initiator's header name the queue of the request at the head.
+inline void name_queue_of_head(queue_pair& initiator, frame_header& header) noexcept {
+  name_queue(header, initiator.queue_of(initiator.sends.next));
+}
+
 [[nodiscard]] inline bool is_target(const queue_pair& qp) noexcept {
   return qp.type() == IBV_QPT_XRC_RECV;
 }
