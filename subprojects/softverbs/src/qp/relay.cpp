@@ -130,11 +130,9 @@ std::optional<frame_header> on_relay_answer(queue_pair& target, const link& from
     return ended ? acknowledge_to(target, *ended) : std::nullopt;
   }
   if (header.kind != frame_kind::nak || header.nak == nak_code::none) return std::nullopt;
-  state.end_to((header.psn - 1) & psn_mask);
   const expected_message& expected = target.slot->expected;
-  const bool is_open = !state.is_idle() && state.oldest() == header.psn;
-  const bool is_begun = state.is_idle() && expected.in_message && expected.psn == header.psn;
-  if (!is_open && !is_begun) return std::nullopt;
+  const bool is_begun = expected.in_message && expected.psn == header.psn;
+  if (!state.has(header.psn) && !is_begun) return std::nullopt;
   return refuse_from(target, header.psn, header.nak);
 }
 

@@ -26,6 +26,11 @@ class relay {
   [[nodiscard]] bool is_full() const noexcept { return tail_ - head_ == open_max; }
   [[nodiscard]] bool is_idle() const noexcept { return tail_ == head_; }
   [[nodiscard]] std::uint32_t oldest() const noexcept { return psns_[head_ % open_max]; }
+  [[nodiscard]] bool has(std::uint32_t psn) const noexcept {
+    for (std::uint32_t n = head_; n != tail_; ++n)
+      if (psns_[n % open_max] == psn) return true;
+    return false;
+  }
   void add(std::uint32_t psn) noexcept { psns_[tail_++ % open_max] = psn; }
   /// Ends the messages up to `psn`. Returns the PSN of the last one, or none.
   std::optional<std::uint32_t> end_to(std::uint32_t psn) noexcept {
