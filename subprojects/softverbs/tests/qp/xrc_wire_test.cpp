@@ -226,4 +226,70 @@ TEST_CASE("a refusal of the queue's process makes the initiator send again from 
   CHECK(again->epoch != epoch);
 }
 
+namespace {
+
+/// A target with two queues in its process, whose initiator is on another host.
+struct two_queues : target_side {
+  two_queues() {
+    first.receive(1, 0, 64);
+    second.receive(2, 0, 64);
+  }
+  /// Brings a half of a message of two.
+  void half(bool is_last, const xrc_queue& to) {
+    frame_header header{};
+    header.kind = frame_kind::send;
+    header.flags = is_last ? frame_flag::last : frame_flag::first;
+    header.transport = service::rc;
+    header.source_qpn = far_number;
+    header.destination_qpn = target.qp->qp_num;
+    header.psn = 10;
+    header.epoch = 3;
+    header.payload_bytes = relayed_bytes;
+    header.message_bytes = 2 * relayed_bytes;
+    header.offset = is_last ? relayed_bytes : 0;
+    name_queue(header, to.number);
+    REQUIRE(on_request(local_node(), initiator.ours(), header, relayed_payload.data()));
+    REQUIRE(send_answers(local_node(), initiator.ours(), target.qp->qp_num));
+  }
+  xrc_queue first{ctx, domain.xrcd, 4096};
+  xrc_queue second{ctx, domain.xrcd, 4096};
+};
+
+}  // namespace
+
+TEST_CASE("a message that changes its queue in the middle is an invalid request", "[qp][xrc]") {
+  two_queues self;
+  self.half(false, self.first);
+  self.half(true, self.second);
+  const auto answer = next_of(self.initiator);
+  REQUIRE(answer);
+  CHECK(answer->nak == nak_code::invalid_request);
+  CHECK(self.second.is_quiet());
+}
+
+TEST_CASE("a message that begins again for another queue gives the receive of the first one back",
+          "[qp][xrc]") {
+  two_queues self;
+  self.half(false, self.first);
+  self.half(false, self.second);
+  const ibv_wc flushed = self.first.await();
+  CHECK(flushed.wr_id == 1);
+  CHECK(flushed.status == IBV_WC_WR_FLUSH_ERR);
+  self.half(true, self.second);
+  CHECK(self.second.await().byte_len == 2 * relayed_bytes);
+}
+
+TEST_CASE("a queue that is destroyed in the middle of a message takes no more of it", "[qp][xrc]") {
+  two_queues self;
+  self.half(false, self.first);
+  const std::vector<std::byte> before = self.first.memory;
+  self.first.destroy();
+  self.half(true, self.first);
+  const auto answer = next_of(self.initiator);
+  REQUIRE(answer);
+  CHECK(answer->nak == nak_code::invalid_request);
+  CHECK(self.first.memory == before);
+  CHECK(self.first.is_quiet());
+}
+
 }  // namespace softverbs::test
