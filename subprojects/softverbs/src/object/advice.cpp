@@ -2,6 +2,7 @@
 #include "node/node.hpp"
 #include "object/context.hpp"
 #include "object/pages.hpp"
+#include "object/protection_domain.hpp"
 #include "object/soft_verbs.hpp"
 
 #include <cerrno>

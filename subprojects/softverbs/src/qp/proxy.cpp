@@ -123,7 +123,7 @@ bool accept_connection(queue_pair& proxy, const link& from, const frame_header& 
 bool on_relayed(node& local_node, link& from, const frame_header& header,
                 const std::byte* payload) noexcept {
   const std::uint16_t sender = from.peer().slot;
-  const bool is_honest = is_relay(sender) && same(from.peer().host, this_host) &&
+  const bool is_honest = same(from.peer().host, this_host) &&
                          relay_slot(slot_of(header.source_qpn)) == sender &&
                          (header.kind == frame_kind::send || header.kind == frame_kind::write);
   if (!is_honest) return true;

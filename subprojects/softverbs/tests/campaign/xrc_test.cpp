@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <catch2/catch.hpp>
 
+#include <csignal>
 #include <cstdint>
 #include <memory>
 #include <string>
