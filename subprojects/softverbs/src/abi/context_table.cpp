@@ -58,6 +58,26 @@ int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_
   return serve("ibv_advise_mr", pd->context, verb::advise_mr, pd, advice, flags, list, count);
 }
 
+ibv_xrcd* open_xrcd(ibv_context* ctx, ibv_xrcd_init_attr* attr) {
+  return serve("ibv_open_xrcd", ctx, verb::open_xrcd, ctx, attr);
+}
+
+int close_xrcd(ibv_xrcd* xrcd) {
+  return serve_end("ibv_close_xrcd", xrcd->context, verb::close_xrcd, xrcd);
+}
+
+ibv_td* alloc_td(ibv_context* ctx, ibv_td_init_attr* attr) {
+  return serve("ibv_alloc_td", ctx, verb::alloc_td, ctx, attr);
+}
+
+int dealloc_td(ibv_td* td) {
+  return serve_end("ibv_dealloc_td", td->context, verb::dealloc_td, td);
+}
+
+ibv_pd* alloc_parent_domain(ibv_context* ctx, ibv_parent_domain_init_attr* attr) {
+  return serve("ibv_alloc_parent_domain", ctx, verb::alloc_parent_domain, ctx, attr);
+}
+
 int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
   if (const int e = entry::refused("ibv_start_poll", cq->context)) return e;
   return verb::start_poll(cq, attr);
@@ -97,6 +117,11 @@ verbs_context make_table() noexcept {
   table.query_device_ex = query_device_ex;
   table.query_rt_values = query_rt_values;
   table.advise_mr = advise_mr;
+  table.open_xrcd = open_xrcd;
+  table.close_xrcd = close_xrcd;
+  table.alloc_td = alloc_td;
+  table.dealloc_td = dealloc_td;
+  table.alloc_parent_domain = alloc_parent_domain;
   table.create_cq_ex = create_cq_ex;
   table.create_srq_ex = create_srq_ex;
   table.get_srq_num = get_srq_num;

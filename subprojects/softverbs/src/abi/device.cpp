@@ -67,6 +67,7 @@ int describe(const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
       .rc_odp_caps = sends | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC,
       .uc_odp_caps = sends | IBV_ODP_SUPPORT_WRITE,
       .ud_odp_caps = sends};
+  is.xrc_odp_caps = is.odp_caps.per_transport_caps.rc_odp_caps;
   is.completion_timestamp_mask = ~std::uint64_t{0};
   is.hca_core_clock = nanosecond_clock_khz;
   is.device_cap_flags_ex = is.orig_attr.device_cap_flags;

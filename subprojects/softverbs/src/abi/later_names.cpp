@@ -1,5 +1,6 @@
 #include "abi/dispatch.hpp"
 #include "node/fork_mutex.hpp"
+#include "object/protection_domain.hpp"
 #include "object/soft_verbs.hpp"
 
 #include <unistd.h>
@@ -75,7 +76,8 @@ bool is_within(ibv_buf* handle, const ibv_pd* pd, const void* address, std::size
   const buffer& whole = *reinterpret_cast<const buffer*>(handle);
   const std::uintptr_t offset =
       reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(whole.address);
-  return whole.pd == pd && offset <= whole.bytes && bytes <= whole.bytes - offset;
+  return origin_of(whole.pd) == origin_of(pd) && offset <= whole.bytes &&
+         bytes <= whole.bytes - offset;
 }
 
 ibv_mr* reg_mr_ex(ibv_pd* pd, const region_request& from) {

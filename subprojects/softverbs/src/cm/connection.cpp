@@ -66,6 +66,14 @@ void refuse(conversation& from, const message& request, reject_reason reason,
     from.send(plain_message(message_kind::reject, static_cast<std::uint16_t>(reason)));
 }
 
+/// The type of the queue pair that a request asks for: an initiator of XRC wants a target.
+ibv_qp_type wanted_type(const message& request) noexcept {
+  if (is_datagram_request(request)) return IBV_QPT_UD;
+  const auto type = static_cast<ibv_qp_type>(request.qp_type);
+  if (type == IBV_QPT_XRC_RECV) return IBV_QPT_XRC_SEND;  // A target connects with nobody.
+  return type == IBV_QPT_XRC_SEND ? IBV_QPT_XRC_RECV : type;
+}
+
 void machine::on_request(binding& name, std::unique_ptr<conversation> from,
                          const message& request) noexcept {
   const auto found = std::find_if(identifiers_.begin(), identifiers_.end(), [&](const auto& one) {
@@ -74,9 +82,7 @@ void machine::on_request(binding& name, std::unique_ptr<conversation> from,
   if (found == identifiers_.end())
     return refuse(*from, request, reject_reason::invalid_service_id, sidr_status::unsupported);
   identifier& listening = **found;
-  const ibv_qp_type wanted =
-      is_datagram_request(request) ? IBV_QPT_UD : static_cast<ibv_qp_type>(request.qp_type);
-  if (wanted != listening.qp_type)
+  if (wanted_type(request) != listening.qp_type)
     return refuse(*from, request, reject_reason::consumer_defined, sidr_status::reject);
   if (!source_is_true(*from, request) || gid_index(address{request.destination}.gid()) < 0)
     return refuse(*from, request, reject_reason::invalid_gid, sidr_status::reject);

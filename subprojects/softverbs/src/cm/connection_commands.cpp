@@ -45,7 +45,9 @@ int machine::connect(channel& in, const command_body& body) {
 
 int machine::send_request(identifier& one, const rdma_ucm_conn_param& with) {
   const bool datagram = one.is_datagram();
-  if (!datagram && one.qp_type != IBV_QPT_RC && one.qp_type != IBV_QPT_UC) return EINVAL;
+  if (!datagram && one.qp_type != IBV_QPT_RC && one.qp_type != IBV_QPT_UC &&
+      one.qp_type != IBV_QPT_XRC_SEND)
+    return EINVAL;
   if (with.private_data_len > (datagram ? sidr_request_private_bytes : request_private_bytes))
     return EINVAL;
   one.local_qpn = with.qp_num & mask_24_bits;
@@ -272,7 +274,7 @@ void fill_ready_to_receive(const identifier& one, ib_uverbs_qp_attr& to) noexcep
   to.path_mtu = one.path_mtu;
   to.dest_qp_num = one.remote_qpn;
   to.rq_psn = one.local_psn;
-  if (one.qp_type != IBV_QPT_RC) return;
+  if (one.qp_type != IBV_QPT_RC && one.qp_type != IBV_QPT_XRC_RECV) return;
   to.qp_attr_mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
   to.max_dest_rd_atomic = one.responder_resources;
 }
@@ -280,12 +282,16 @@ void fill_ready_to_receive(const identifier& one, ib_uverbs_qp_attr& to) noexcep
 void fill_ready_to_send(const identifier& one, ib_uverbs_qp_attr& to) noexcept {
   to.qp_attr_mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
   to.sq_psn = one.remote_psn;
-  if (one.qp_type != IBV_QPT_RC) return;
-  to.qp_attr_mask |= IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT;
+  const bool is_target = one.qp_type == IBV_QPT_XRC_RECV;
+  const bool requests = one.qp_type == IBV_QPT_RC || one.qp_type == IBV_QPT_XRC_SEND;
+  if (!is_target && !requests) return;
+  to.qp_attr_mask |= IBV_QP_TIMEOUT;
+  to.timeout = one.ack_timeout_set ? one.ack_timeout : one.queue_timeout;
+  if (is_target) return;
+  to.qp_attr_mask |= IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
   to.retry_cnt = one.retry_count;
   to.rnr_retry = one.rnr_retry_count;
   to.max_rd_atomic = one.initiator_depth;
-  to.timeout = one.ack_timeout_set ? one.ack_timeout : one.queue_timeout;
 }
 
 /// Fills the attributes that do not depend on the peer: before the first message, and for

@@ -22,10 +22,20 @@ class node;
 
 /// The address of a node: the host, and the process on that host.
 struct node_address {
-  in6_addr host{};  ///< all zero: this host
-  std::uint16_t slot = 0;
+  in6_addr host{};         ///< all zero: this host
+  std::uint16_t slot = 0;  ///< relay_slot() of a slot: the second route to that process
   friend bool operator==(const node_address&, const node_address&) noexcept;
 };
+
+/// The slot of the second route to a process of this host, which carries what XRC passes on. What
+/// it carries never waits for what requests wait for.
+constexpr std::uint16_t relay_slot(std::uint16_t slot) {
+  return static_cast<std::uint16_t>(slot | 0x8000u);
+}
+constexpr bool is_relay(std::uint16_t slot) { return (slot & 0x8000u) != 0; }
+constexpr std::uint16_t process_slot(std::uint16_t slot) {
+  return static_cast<std::uint16_t>(slot & 0x7fffu);
+}
 
 enum class sent : std::uint8_t {
   yes,

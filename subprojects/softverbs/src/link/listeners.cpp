@@ -146,8 +146,8 @@ std::optional<accepted_peer> listeners::receive_local(pending& from) noexcept {
   accepted_peer accepted;
   accepted.socket = std::move(from.socket);  // A packet arrives whole: one read decides.
   if (!receive_hello(accepted.socket.get(), from.words, accepted.memory)) return std::nullopt;
-  accepted.from.slot = static_cast<std::uint16_t>(from.words.slot);
-  if (!is_owner_of(accepted.socket.get(), accepted.from.slot)) return std::nullopt;
+  accepted.from.slot = from.words.route_slot();
+  if (!is_owner_of(accepted.socket.get(), process_slot(accepted.from.slot))) return std::nullopt;
   return accepted;
 }
 
@@ -164,7 +164,7 @@ std::optional<accepted_peer> listeners::receive_tcp(pending& from) noexcept {
   if (from.received < sizeof from.words) return std::nullopt;
   accepted_peer accepted;
   accepted.socket = std::move(from.socket);
-  accepted.from.slot = static_cast<std::uint16_t>(from.words.slot);
+  accepted.from.slot = from.words.route_slot();
   if (!from.words.is_valid() || !address_of_peer(accepted.socket.get(), accepted.from.host))
     return std::nullopt;
   return accepted;

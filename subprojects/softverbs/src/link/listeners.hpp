@@ -26,11 +26,16 @@ struct hello {
   static constexpr std::uint32_t version_value = 1;
   std::uint64_t magic = magic_value;
   std::uint32_t version = version_value;
-  std::uint32_t slot = 0;  ///< the sender's
-  std::uint8_t reserved[48]{};
+  std::uint32_t slot = 0;   ///< the sender's
+  std::uint8_t relays = 0;  ///< 1: the route is its second one, see relay_slot()
+  std::uint8_t reserved[47]{};
 
   [[nodiscard]] bool is_valid() const noexcept {
-    return magic == magic_value && version == version_value && slot < process_slots;
+    return magic == magic_value && version == version_value && slot < process_slots && relays <= 1;
+  }
+  [[nodiscard]] std::uint16_t route_slot() const noexcept {
+    const auto own = static_cast<std::uint16_t>(slot);
+    return relays != 0 ? relay_slot(own) : own;
   }
 };
 static_assert(sizeof(hello) == frame_align);
@@ -83,7 +88,8 @@ struct tcp_settings {
 tcp_settings tcp_settings_of_environment();
 
 /// Opens a route to `slot` of this host: connects to the listener that our uid owns, and sends a
-/// hello with a new ring file. False: there is no such listener. Never blocks.
+/// hello with a new ring file. `slot` may be a relay_slot(). False: there is no such listener.
+/// Never blocks.
 bool connect_local(std::uint16_t slot, std::uint16_t own_slot, unique_fd& socket,
                    unique_fd& memory) noexcept;
 /// Starts a TCP connection, from the address `source` if this host has it; the caller sends the

@@ -153,7 +153,7 @@ bool is_owner_of(int socket, std::uint16_t slot) noexcept {
 bool connect_local(std::uint16_t slot, std::uint16_t own_slot, unique_fd& socket,
                    unique_fd& memory) noexcept {
   ucred owner{};
-  socket = connect_to_owner(slot, owner, [](const ucred&) { return true; });
+  socket = connect_to_owner(process_slot(slot), owner, [](const ucred&) { return true; });
   if (!socket) {
     warn_of_other_user(owner);
     return false;
@@ -161,6 +161,7 @@ bool connect_local(std::uint16_t slot, std::uint16_t own_slot, unique_fd& socket
   memory.reset(ring_memory::create_file());
   hello words;
   words.slot = own_slot;
+  words.relays = is_relay(slot) ? 1 : 0;
   return memory && send_with_descriptor(socket.get(), &words, sizeof words, memory.get());
 }
 

@@ -69,7 +69,7 @@ link* node::find_link(const node_address& to) noexcept {
 }
 
 bool node::connect(const node_address& to, link::setup& how) noexcept {
-  const auto port = static_cast<std::uint16_t>(tcp_.port + to.slot);
+  const auto port = static_cast<std::uint16_t>(tcp_.port + process_slot(to.slot));
   if (!same(to.host, this_host)) return connect_tcp(to.host, port, how.socket);
   if (!tcp_forced_) return connect_local(to.slot, slot_, how.socket, how.memory);
   return connect_tcp(tcp_.listen, port, how.socket);
@@ -95,6 +95,7 @@ link* node::start_link(link::setup how) noexcept {
     if (one->is_tcp() && one->opened()) {
       hello words;
       words.slot = slot_;
+      words.relays = is_relay(one->peer().slot) ? 1 : 0;
       one->send_first(&words);
     }
     pair_up(*one, count);
@@ -151,7 +152,7 @@ void node::accept(accepted_peer&& accepted) noexcept {
     if (!tcp_forced_) return;
     accepted.from.host = this_host;
   }
-  if (!by_tcp && accepted.from.slot == slot_) return;
+  if (!by_tcp && process_slot(accepted.from.slot) == slot_) return;
   if (!has_room_for(accepted.from)) return;
   start_link({accepted.from, std::move(accepted.socket), std::move(accepted.memory), false, slot_});
 }

@@ -34,6 +34,7 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   if (is_group) groups_of(pd->context).watch(attr->grh.dgid);
   if (!handles.add(limits().max_ah)) return fail(ENOMEM);
   ah->handle = {.context = pd->context, .pd = pd, .handle = 0};
+  ah->pd = origin_of(pd);
   if (!is_group) ah->host = softverbs::soft(pd->context).local_node->resolve(*host, 0).host;
   if (is_infiniband()) ah->class_and_flow = std::uint32_t{attr->sl} << service_level_shift;
   if (attr->is_global != 0) {

@@ -10,6 +10,7 @@ namespace softverbs {
 /// An address handle; the program holds `handle`.
 struct address_handle {
   ibv_ah handle;
+  const ibv_pd* pd;   ///< the domain that queue pairs compare
   union ibv_gid gid;  ///< GID of the destination
   in6_addr host;      ///< host of the destination, see node::resolve; unused for a group
   // The fields that the receiver finds in the GRH.

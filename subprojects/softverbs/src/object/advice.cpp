@@ -2,6 +2,7 @@
 #include "node/node.hpp"
 #include "object/context.hpp"
 #include "object/pages.hpp"
+#include "object/protection_domain.hpp"
 #include "object/soft_verbs.hpp"
 
 #include <cerrno>
@@ -26,8 +27,8 @@ int error_of(key_error error) noexcept {
 /// Checks one range; with `now`, brings its pages.
 int prefetch(key_table& keys, const ibv_pd* pd, const ibv_sge& range, unsigned access, bool now) {
   pinned pin;
-  if (const int error =
-          error_of(keys.pin(range.lkey, pd, 0, access, range.addr, now ? range.length : 0, pin)))
+  if (const int error = error_of(
+          keys.pin(range.lkey, origin_of(pd), 0, access, range.addr, now ? range.length : 0, pin)))
     return error;
   if ((keys.slot_of(range.lkey)->grant.access & IBV_ACCESS_ON_DEMAND) == 0) return ENOENT;
   std::byte* const at = pin.address();

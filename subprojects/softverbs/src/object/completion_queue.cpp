@@ -4,6 +4,7 @@
 #include "object/completion_queue_ex.hpp"
 #include "object/context.hpp"
 #include "object/counted.hpp"
+#include "object/protection_domain.hpp"
 #include "object/soft_verbs.hpp"
 #include "queue/completion_channel.hpp"
 
@@ -56,12 +57,13 @@ void raise_cq_error(completion_queue& cq) noexcept {
 
 completion_queue* make_completion_queue(ibv_context* ctx, std::uint32_t cqe, void* cq_context,
                                         ibv_comp_channel* channel, std::uint32_t vector,
-                                        bool timestamps) {
+                                        bool timestamps, ibv_pd* domain) {
   if (const int error = check(ctx, cqe, vector, channel)) {
     errno = error;
     return nullptr;
   }
   auto cq = std::make_unique<completion_queue>();
+  cq->memory = memory_of(domain);
   resize(*cq, static_cast<int>(cqe));
   if (timestamps) cq->timestamps.resize(cq->ring.size());
   if (!queues.add(limits().max_cq)) {
@@ -70,6 +72,8 @@ completion_queue* make_completion_queue(ibv_context* ctx, std::uint32_t cqe, voi
   }
   cq->owner = &softverbs::soft(ctx);
   cq->channel = reinterpret_cast<completion_channel*>(channel);
+  cq->domain = domain;
+  if (domain != nullptr) softverbs::soft(domain).users.fetch_add(1);
   cq->handle.context = ctx;
   cq->handle.channel = channel;
   cq->handle.cq_context = cq_context;
@@ -101,7 +105,9 @@ int destroy_cq(ibv_cq* handle) {
   const std::uint32_t taken = cq.channel == nullptr ? 0 : forget(*cq.channel, cq);
   await_acknowledgements(cq.handle, taken, cq.owner->async.forget(handle));
   if (cq.channel != nullptr) count_channel_user(*cq.channel, -1);
+  ibv_pd* const domain = cq.domain;
   delete &cq;
+  if (domain != nullptr) softverbs::soft(domain).users.fetch_sub(1);
   queues.remove();
   return 0;
 }

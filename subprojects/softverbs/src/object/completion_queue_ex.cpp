@@ -2,6 +2,8 @@
 
 #include "node/node.hpp"
 #include "object/context.hpp"
+#include "object/counted.hpp"
+#include "object/protection_domain.hpp"
 #include "object/soft_verbs.hpp"
 
 #include <cerrno>
@@ -55,15 +57,21 @@ int start_poll(ibv_cq_ex* handle, ibv_poll_cq_attr* attr) {
 
 ibv_cq_ex* create_cq_ex(ibv_context* ctx, ibv_cq_init_attr_ex* attr) {
   const bool flagged = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0;
-  if ((attr->comp_mask & ~std::uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS}) != 0 ||
-      (attr->wc_flags & ~served_fields) != 0 || (flagged && (attr->flags & ~served_flags) != 0)) {
+  constexpr std::uint32_t served_attributes =
+      IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+  if ((attr->comp_mask & ~served_attributes) != 0 || (attr->wc_flags & ~served_fields) != 0 ||
+      (flagged && (attr->flags & ~served_flags) != 0)) {
     errno = EOPNOTSUPP;
     return nullptr;
   }
+  ibv_pd* const domain =
+      (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0 ? attr->parent_domain : nullptr;
+  if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0 && !is_parent_domain(domain, ctx))
+    return fail(EINVAL);
   const bool timestamps = (attr->wc_flags & (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
                                              IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)) != 0;
   completion_queue* cq = make_completion_queue(ctx, attr->cqe, attr->cq_context, attr->channel,
-                                               attr->comp_vector, timestamps);
+                                               attr->comp_vector, timestamps, domain);
   if (cq == nullptr) return nullptr;
   cq->ignores_overrun = flagged && (attr->flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0;
   ibv_cq_ex& handle = cq->handle;

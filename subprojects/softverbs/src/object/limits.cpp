@@ -62,7 +62,8 @@ device_limits measure() {
   is.max_qp_wr = is.max_srq_wr = queue_depth_max;
   is.device_cap_flags = IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
                         IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_MEM_WINDOW |
-                        IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
+                        IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_XRC |
+                        IBV_DEVICE_MEM_MGT_EXTENSIONS;
   is.max_sge = is.max_sge_rd = is.max_srq_sge = int{request_sges_max};
   is.max_cq = is.max_pd = is.max_ah = is.max_srq = objects_max;
   is.max_cqe = cqes_max;

@@ -22,7 +22,6 @@
 namespace softverbs {
 namespace {
 
-object_count domains;
 object_count regions;
 
 /// Memory of a descriptor that this library mapped.
@@ -169,22 +168,8 @@ mapping map(int fd, std::uint64_t offset, std::size_t length, std::size_t page,
 
 namespace verb {
 
-ibv_pd* alloc_pd(ibv_context* ctx) {
-  auto pd = std::make_unique<protection_domain>();
-  if (!domains.add(limits().max_pd)) return fail(ENOMEM);
-  pd->handle.context = ctx;
-  return &pd.release()->handle;
-}
-
-int dealloc_pd(ibv_pd* pd) {
-  if (softverbs::soft(pd).users.load() != 0) return EBUSY;
-  delete &softverbs::soft(pd);
-  domains.remove();
-  return 0;
-}
-
 ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, unsigned access) {
-  const key_grant grant{.pd = pd,
+  const key_grant grant{.pd = origin_of(pd),
                         .access = access,
                         .iova = iova_of(access, iova),
                         .base = static_cast<std::byte*>(address),
@@ -209,7 +194,7 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std:
   const std::size_t page = page_bytes_of(fd);
   mapping mapped = map(fd, offset, length, page, access);
   if (mapped.at == nullptr) return fail(errno);
-  const key_grant grant{.pd = pd,
+  const key_grant grant{.pd = origin_of(pd),
                         .access = access,
                         .iova = iova,
                         .base = mapped.at + offset % page,
@@ -237,7 +222,7 @@ int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t lengt
 
   key_grant grant = behind(mr).grant;
   if (changes_access) grant.access = static_cast<unsigned>(access);
-  if (changes_pd) grant.pd = pd;
+  if (changes_pd) grant.pd = origin_of(pd);
   if (moves) {
     grant.base = static_cast<std::byte*>(address);
     grant.length = length;

@@ -1,5 +1,6 @@
 #include "node/upcalls.hpp"
 #include "qp/data_path.hpp"
+#include "qp/relay.hpp"
 
 namespace softverbs {
 namespace {
@@ -70,6 +71,9 @@ enum class progress : std::uint8_t { done, later, failed };
 
 progress send_read_response(queue_pair& qp, link& to, pending_answer& answer,
                             std::uint32_t& segments_left) noexcept {
+  // A target of XRC reads memory of the domain of the queue that was named.
+  std::optional<lent_queue> queue;
+  if (qp.pd == nullptr) queue.emplace(qp, static_cast<std::uint32_t>(answer.previous));
   frame_header header = answer_header(frame_kind::read_response, qp.number(), qp.terms.peer_qpn,
                                       qp.responder.epoch, answer.psn);
   header.message_bytes = answer.bytes;
@@ -149,12 +153,6 @@ bool send_all_due(queue_pair& qp, link& to) noexcept {
   return true;
 }
 
-bool send_due(queue_pair& qp, link& to) noexcept {
-  const bool all = send_all_due(qp, to);
-  raise_due(qp);
-  return all;
-}
-
 void schedule_data(responder_state& state, const frame_header& header,
                    const reply& answer) noexcept {
   state.ack_due = false;  // The answer acknowledges all earlier requests.
@@ -181,6 +179,12 @@ bool schedule_nak(queue_pair& qp, const frame_header& header, nak_code why) noex
 }
 
 }  // namespace
+
+bool send_due(queue_pair& qp, link& to) noexcept {
+  const bool all = send_all_due(qp, to);
+  raise_due(qp);
+  return all;
+}
 
 bool acknowledge(queue_pair& qp, const incoming& piece) noexcept {
   const frame_header& header = piece.header;
@@ -239,8 +243,17 @@ bool send_orphans(qp_slot& slot, link& to, std::uint32_t local_qpn) noexcept {
   }
 }
 
+void send_orphans(node& local_node, qp_slot& slot, std::uint32_t local_qpn) noexcept {
+  std::erase_if(slot.orphans, [local_qpn](const orphaned_answer& orphan) {
+    return send_orphan(*orphan.to, local_qpn, orphan);
+  });
+  constexpr std::chrono::microseconds room_check_time{50};
+  if (!slot.orphans.empty()) local_node.wake_at(local_qpn, clock::now() + room_check_time);
+}
+
 void orphan_answers(queue_pair& qp) noexcept {
   responder_state& state = qp.responder;
+  const bool has_passed_on = qp.passed_on && !qp.passed_on->is_idle();
   if (state.route == nullptr) return;
   orphaned_answer left{.to = state.route,
                        .generation = state.route_generation,
@@ -248,6 +261,13 @@ void orphan_answers(queue_pair& qp) noexcept {
                        .epoch = state.epoch,
                        .psn = 0,
                        .nak = nak_code::none};
+  if (has_passed_on && state.answers_head == state.answers_tail) {
+    left.psn = qp.passed_on->oldest();
+    left.nak = nak_code::dropped;
+    keep_orphan(*qp.slot, left);
+    qp.local_node->kick(qp.number());  // The link does not know of this answer.
+    return;
+  }
   if (state.answers_head != state.answers_tail) {
     left.psn = state.answers[state.answers_head % rd_atomic_max].psn;
     left.nak = nak_code::dropped;

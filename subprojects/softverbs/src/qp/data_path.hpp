@@ -73,12 +73,9 @@ class quantum {
   responder_lock responder_;
 };
 
+/// The service of the requests that the QP sends, or takes as a target of XRC.
 [[nodiscard]] inline service service_of(const queue_pair& qp) noexcept {
-  switch (qp.type()) {
-    case IBV_QPT_RC: return service::rc;
-    case IBV_QPT_UC: return service::uc;
-    default: return service::ud;
-  }
+  return static_cast<service>(static_cast<std::uint8_t>(qp.transport) & service_bits);
 }
 
 /// The number of PSNs of a message: one for each packet of the path MTU, at least one.
@@ -178,6 +175,9 @@ void rewind(queue_pair& qp) noexcept;
   return opcode == IBV_WR_RDMA_READ || is_atomic(opcode);
 }
 
+/// Call when the whole request at the head was sent: it waits for its answer, if there is one.
+next_step now_in_flight(queue_pair& qp, send_request& request) noexcept;  // remote_peer.cpp
+
 // If the quantum ends within a message, the next quantum goes on at `request.offset`.
 next_step execute_local(queue_pair& qp, send_request& request,
                         quantum& now) noexcept;  // local_peer.cpp
@@ -198,6 +198,8 @@ struct reply {
   std::uint64_t previous = 0;  ///< atomics
   bool source_fault = false;   ///< the requester's memory is unmapped: LOC_PROT_ERR there
   bool is_acknowledged = false;
+  bool is_passed_on = false;  ///< XRC: another process answers
+  bool is_held = false;       ///< XRC: there is no room yet to pass the piece on
 };
 
 /// One piece of a request to a peer in this process. A READ copies to `read_into`, which is checked
@@ -222,10 +224,35 @@ struct incoming {
   const union ibv_gid* group = nullptr;  ///< group of a multicast datagram
 };
 
-/// True if the state and the transport of this QP allow the request. The sender is not checked.
+/// True if the state of this QP allows requests.
+[[nodiscard]] inline bool is_receiving(const queue_pair& qp) noexcept {
+  switch (qp.state.load(std::memory_order_acquire)) {
+    case IBV_QPS_RTR:
+    case IBV_QPS_RTS:
+    case IBV_QPS_SQD:
+    case IBV_QPS_SQE: return true;
+    default: return false;
+  }
+}
+/// True if the state and the transport of this QP allow the request. The sender is not checked. XRC
+/// never does: see take_for_queue().
 [[nodiscard]] bool listens_to(const queue_pair& qp, const frame_header& header) noexcept;
+/// Moves a reliable queue pair to ERR after a refused request. An event reports the error, since no
+/// completion does.
+void end_connection(queue_pair& qp, nak_code why) noexcept;
 /// Executes a piece for a QP that listens. `nak_code::dropped`: the piece was not taken.
 reply take(queue_pair& qp, const incoming& piece) noexcept;
+
+// xrc.cpp
+/// Executes a piece for a target of XRC, if this QP is one.
+reply take_for_queue(queue_pair& qp, const incoming& piece) noexcept;
+/// Completes the receive request that a message has taken with WR_FLUSH_ERR.
+void flush_request(queue_pair& qp) noexcept;
+
+// queue_pair.cpp
+/// Makes a queue pair without a number that no program sees: a proxy of XRC. It has no context.
+/// \errors std::bad_alloc
+owned_queue_pair make_hidden(node& local_node);
 
 // one_sided.cpp
 reply take_write(queue_pair& qp, const incoming& piece) noexcept;
@@ -273,6 +300,9 @@ void schedule_answer(queue_pair& qp, const incoming& piece, const reply& answer)
 /// overtaken by a later request. If there is no room for the answers, the request goes first. Under
 /// slot->send.
 void answer_before_request(queue_pair& qp) noexcept;
+/// Sends all answers that are due, and raises the event behind them. False: some are left. Under
+/// slot->receive.
+bool send_due(queue_pair& qp, link& to) noexcept;
 /// Sends the NAK that is due to that link, if any, because the next request may need another NAK.
 /// False: no room. Under slot->receive.
 [[nodiscard]] bool send_due_nak(queue_pair& qp, link& to) noexcept;
@@ -281,6 +311,10 @@ void answer_before_request(queue_pair& qp) noexcept;
 /// Sends the answers that destroyed or reset QPs of this number still owe to that link. False: no
 /// room for all. Under `receive`.
 [[nodiscard]] bool send_orphans(qp_slot& slot, link& to, std::uint32_t local_qpn) noexcept;
+
+/// Sends all answers of destroyed or reset QPs, and tries again soon if there is no room. Under
+/// `receive`.
+void send_orphans(node& local_node, qp_slot& slot, std::uint32_t local_qpn) noexcept;
 
 // flush.cpp
 void raise_queue_error(queue_pair& qp) noexcept;  ///< call when a CQE was lost: the QP goes to ERR

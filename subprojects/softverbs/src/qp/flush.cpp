@@ -16,6 +16,7 @@ void queue_event(ibv_context* ctx, const ibv_async_event& event) noexcept {
 }  // namespace
 
 void raise(queue_pair& qp, ibv_event_type type) noexcept {
+  if (qp.handle.qp_base.context == nullptr) return;  // A proxy of XRC, which no program sees.
   ibv_async_event event{};
   event.element.qp = &qp.handle.qp_base;
   event.event_type = type;
@@ -39,6 +40,8 @@ void raise_queue_error(queue_pair& qp) noexcept {
 }
 
 void enter_error(queue_pair& qp) noexcept {
+  // A proxy of XRC goes on: its target decides.
+  if (qp.handle.qp_base.context == nullptr) return;
   if (qp.state.exchange(IBV_QPS_ERR, std::memory_order_acq_rel) == IBV_QPS_ERR) return;
   qp.flush_due.store(true, std::memory_order_release);
   qp.local_node->kick(qp.number());
@@ -56,7 +59,7 @@ void flush_sends(queue_pair& qp) noexcept {
 void flush_receives(queue_pair& qp) noexcept {
   responder_state& state = qp.responder;
   const frame_header nothing{};
-  if (state.has_request) complete_receive(qp, nothing, IBV_WC_WR_FLUSH_ERR);
+  if (state.has_request) flush_request(qp);
   for (; qp.srq() == nullptr && !qp.receives.empty(); qp.receives.pop()) {
     state.request.wr_id = qp.receives.front().wr_id;
     complete_receive(qp, nothing, IBV_WC_WR_FLUSH_ERR);

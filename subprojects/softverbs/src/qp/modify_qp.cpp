@@ -1,7 +1,9 @@
 #include "node/port.hpp"
 #include "object/context.hpp"
 #include "object/soft_verbs.hpp"
+#include "qp/change_lock.hpp"
 #include "qp/queue_pair.hpp"
+#include "qp/relay.hpp"
 #include "qp/send_builder.hpp"
 
 #include <netinet/in.h>
@@ -106,12 +108,13 @@ connection_terms terms_of(const ibv_qp_attr& attr) {
           .access = static_cast<std::uint8_t>(attr.qp_access_flags)};
 }
 
-/// Finds the peer of an RC or UC queue pair, and opens the route to it before the first request.
+/// Finds the peer of a connected queue pair, and opens the route to it before the first request.
 void find_peer(queue_pair& qp) {
   qp.peer = qp.local_node->resolve(*host_of(qp.attr.ah_attr), qp.attr.dest_qp_num);
   qp.is_peer_local = qp.local_node->is_local(qp.peer);
   qp.peer_slot = qp.is_peer_local ? qp.local_node->find(qp.attr.dest_qp_num) : nullptr;
-  qp.requester.route = qp.is_peer_local ? nullptr : qp.local_node->link_to(qp.peer);
+  const bool sends = !qp.is_peer_local && qp.type() != IBV_QPT_XRC_RECV;
+  qp.requester.route = sends ? qp.local_node->link_to(qp.peer) : nullptr;
   if (qp.requester.route != nullptr)
     qp.requester.route_generation = qp.requester.route->generation();
 }
@@ -123,12 +126,17 @@ void reset(queue_pair& qp) {
   qp.flush_due = false;
   orphan_answers(qp);
   release_all(qp);
-  forget(qp.send_cq(), qp.number());
-  forget(qp.receive_cq(), qp.number());
+  // XRC: an initiator has no receives, and a target's belong to queues that others use, too.
+  if (qp.handle.qp_base.send_cq != nullptr) forget(qp.send_cq(), qp.number());
+  if (qp.handle.qp_base.recv_cq != nullptr) forget(qp.receive_cq(), qp.number());
   while (!qp.receives.empty()) qp.receives.pop();
   qp.requester = {};
   qp.responder = {};
   qp.slot->expected = {};
+  if (qp.passed_on) {
+    *qp.passed_on = {};
+    qp.local_node->kick(qp.terms.peer_qpn);  // An initiator in this process waits no longer.
+  }
   qp.attr = {};
   qp.terms = {};
   qp.is_draining = false;

@@ -1,3 +1,4 @@
+#include "object/protection_domain.hpp"
 #include "object/soft_verbs.hpp"
 #include "qp/queue_pair.hpp"
 #include "qp/send_builder.hpp"
@@ -89,8 +90,9 @@ int post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
 int bind_mw(ibv_qp* handle, ibv_mw* mw, ibv_mw_bind* bind) {
   auto& qp = *reinterpret_cast<queue_pair*>(handle);
   if (int error = check_bind(qp, mw, IBV_MW_TYPE_1, bind->bind_info)) return error;
-  if (mw->pd != handle->pd) return EPERM;
-  if (bind->bind_info.mr != nullptr && bind->bind_info.mr->pd != mw->pd) return EPERM;
+  if (origin_of(mw->pd) != qp.pd) return EPERM;
+  const ibv_mr* const region = bind->bind_info.mr;
+  if (region != nullptr && origin_of(region->pd) != qp.pd) return EPERM;
   ibv_send_wr wr{};
   wr.wr_id = bind->wr_id;
   wr.opcode = IBV_WR_BIND_MW;

@@ -5,7 +5,10 @@
 #include "object/counted.hpp"
 #include "object/protection_domain.hpp"
 #include "object/soft_verbs.hpp"
+#include "object/xrc_domain.hpp"
+#include "qp/change_lock.hpp"
 #include "qp/queue_memory.hpp"
+#include "qp/relay.hpp"
 #include "qp/send_builder.hpp"
 
 #include <algorithm>
@@ -30,7 +33,8 @@ constexpr std::uint64_t reliable_operations = unreliable_operations | IBV_QP_EX_
 
 std::uint64_t operations_of(ibv_qp_type type) {
   switch (type) {
-    case IBV_QPT_RC: return reliable_operations;
+    case IBV_QPT_RC:
+    case IBV_QPT_XRC_SEND: return reliable_operations;
     case IBV_QPT_UC: return unreliable_operations;
     case IBV_QPT_UD: return datagram_operations;
     default: return 0;
@@ -49,41 +53,65 @@ int check_capabilities(const ibv_qp_cap& cap) {
 
 int check(const ibv_pd* pd, const ibv_qp_init_attr& attr) {
   if (operations_of(attr.qp_type) == 0) return EOPNOTSUPP;
-  if (pd == nullptr || attr.send_cq == nullptr || attr.recv_cq == nullptr) return EINVAL;
-  if (attr.send_cq->context != pd->context || attr.recv_cq->context != pd->context) return EINVAL;
+  const bool receives = attr.qp_type != IBV_QPT_XRC_SEND;
+  if (pd == nullptr || attr.send_cq == nullptr || (receives && attr.recv_cq == nullptr))
+    return EINVAL;
+  if (attr.send_cq->context != pd->context) return EINVAL;
+  if (receives && attr.recv_cq->context != pd->context) return EINVAL;
+  if (!receives && attr.srq != nullptr) return EINVAL;
   if (attr.srq != nullptr && attr.srq->context != pd->context) return EINVAL;
   return check_capabilities(attr.cap);
 }
 
-/// Makes a queue pair without a number.
-owned_queue_pair make(ibv_pd& pd, const ibv_qp_init_attr& attr) {
+pattern pattern_of(ibv_qp_type type) {
+  switch (type) {
+    case IBV_QPT_RC: return pattern::rc;
+    case IBV_QPT_UC: return pattern::uc;
+    case IBV_QPT_UD: return pattern::ud;
+    default: return pattern::xrc;
+  }
+}
+
+/// Makes a queue pair without a number. XRC: a target has no `pd`, and a proxy no `ctx` either.
+owned_queue_pair make(node& local_node, ibv_context* ctx, ibv_pd* pd,
+                      const ibv_qp_init_attr& attr) {
   const ibv_qp_cap& cap = attr.cap;
-  receive_ring receives{cap.max_recv_wr, cap.max_recv_sge};
+  const domain_memory* const memory = memory_of(pd);
+  receive_ring receives{cap.max_recv_wr, cap.max_recv_sge, memory};
   const std::size_t sends_bytes = send_wqes::bytes_for(cap);
-  void* const block = allocate_queue(sends_bytes + sizeof(queue_pair));
+  constexpr std::size_t line = alignof(queue_pair);
+  void* const block_of_program = memory == nullptr ? nullptr
+                                                   : memory->take(sends_bytes + sizeof(queue_pair),
+                                                                  line, queue_resource::queue_pair);
+  void* const block = block_of_program != nullptr
+                          ? block_of_program
+                          : allocate_queue(sends_bytes + sizeof(queue_pair));
   void* const address = static_cast<std::byte*>(block) + sends_bytes;
   owned_queue_pair qp{new (address) queue_pair{
       // The rest cannot throw.
       .handle = {},
-      .local_node = soft(pd.context).local_node,
+      .local_node = &local_node,
       .slot = nullptr,
-      .pd = &pd,
+      .pd = pd != nullptr ? origin_of(pd) : nullptr,
       .terms = {},
       .wqes = send_wqes{cap},
       .signals_all = attr.sq_sig_all != 0,
       .kind = attr.qp_type,
+      .transport = pattern_of(attr.qp_type),
       .sends = {},
       .requester = {},
       .delays = nullptr,
+      .queues = nullptr,
       .responder = {},
       .receives = std::move(receives),
       .peer = {},
       .init = attr,
+      .memory = block_of_program != nullptr ? memory : nullptr,
   }};
   ibv_qp& handle = qp->handle.qp_base;
-  handle.context = pd.context;
+  handle.context = ctx;
   handle.qp_context = attr.qp_context;
-  handle.pd = &pd;
+  handle.pd = pd;
   handle.send_cq = attr.send_cq;
   handle.recv_cq = attr.recv_cq;
   handle.srq = attr.srq;
@@ -98,7 +126,7 @@ owned_queue_pair make(ibv_pd& pd, const ibv_qp_init_attr& attr) {
 std::uint32_t settle(queue_pair& qp) {
   const std::uint32_t qpn = qp.local_node->allocate_qpn();
   if (qpn == 0) return 0;
-  qp.handle.qp_base.qp_num = qp.handle.qp_base.handle = qpn;
+  qp.handle.qp_base.qp_num = qp.handle.qp_base.handle = qp.shown_number = qpn;
   qp.slot = qp.local_node->find(qpn);
   const std::lock_guard send{qp.slot->send};
   const std::lock_guard receive{qp.slot->receive};
@@ -112,30 +140,66 @@ std::uint32_t settle(queue_pair& qp) {
 
 void count_users(queue_pair& qp, bool attach) {
   const auto change = attach ? 1u : ~0u;
+  if (qp.domain != nullptr) {
+    soft(qp.domain).users.fetch_add(change);
+    return;
+  }
   qp.send_cq().users.fetch_add(change);
-  qp.receive_cq().users.fetch_add(change);
+  if (qp.handle.qp_base.recv_cq != nullptr) qp.receive_cq().users.fetch_add(change);
   if (qp.srq() != nullptr) qp.srq()->users.fetch_add(change);
   soft(qp.handle.qp_base.pd).users.fetch_add(change);
+}
+
+/// Counts a queue pair and gives it a number. Null with errno: there is none for it.
+ibv_qp* number(owned_queue_pair qp) {
+  if (!queue_pairs.add(limits().max_qp)) return fail(ENOMEM);
+  if (settle(*qp) == 0) {
+    queue_pairs.remove();
+    return fail(ENOMEM);
+  }
+  count_users(*qp, true);
+  return &qp.release()->handle.qp_base;
 }
 
 /// Creates a queue pair. `operations`: those of ibv_wr_*; `extended`: the program requested them.
 ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr attr, ibv_qp_cap& granted, bool extended,
                std::uint64_t operations) {
   // ibv_create_qp(3): the receive capabilities are ignored with an SRQ.
-  if (attr.srq != nullptr) attr.cap.max_recv_wr = attr.cap.max_recv_sge = 0;
+  const bool is_initiator = attr.qp_type == IBV_QPT_XRC_SEND;
+  if (attr.srq != nullptr || is_initiator) attr.cap.max_recv_wr = attr.cap.max_recv_sge = 0;
+  if (is_initiator) attr.recv_cq = nullptr;
   if (int error = check(pd, attr)) return fail(error);
   if ((operations & ~operations_of(attr.qp_type)) != 0) return fail(EOPNOTSUPP);
-  owned_queue_pair qp = make(*pd, attr);
-  if (!queue_pairs.add(limits().max_qp)) return fail(ENOMEM);
-  if (settle(*qp) == 0) {
-    queue_pairs.remove();
-    return fail(ENOMEM);
-  }
+  // The space of a scatter list is there for inline data, too. rdma_xclient asks for none, and uses
+  // it, as other devices have some.
+  if (attr.cap.max_inline_data == 0)
+    attr.cap.max_inline_data = std::min(
+        limits().inline_bytes, static_cast<std::uint32_t>(attr.cap.max_send_sge * sizeof(ibv_sge)));
+  owned_queue_pair qp = make(*soft(pd->context).local_node, pd->context, pd, attr);
+  if (is_initiator) qp->queues = std::make_unique<std::uint32_t[]>(qp->wqes.capacity());
   qp->send_ops = operations;
   if (extended) set_wr_api(*qp);
-  count_users(*qp, true);
   granted = attr.cap;
-  return &qp.release()->handle.qp_base;
+  return number(std::move(qp));
+}
+
+/// Creates a target of XRC.
+ibv_qp* create_target(ibv_context* ctx, const ibv_qp_init_attr_ex& attr) {
+  if ((attr.comp_mask & ~std::uint32_t{IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_PD}) != 0)
+    return fail(EOPNOTSUPP);
+  if ((attr.comp_mask & IBV_QP_INIT_ATTR_XRCD) == 0 || attr.xrcd == nullptr ||
+      attr.xrcd->context != ctx)
+    return fail(EINVAL);
+  ibv_qp_init_attr base{};
+  base.qp_context = attr.qp_context;
+  base.qp_type = attr.qp_type;
+  owned_queue_pair qp = make(*soft(ctx).local_node, ctx, nullptr, base);
+  qp->domain = attr.xrcd;
+  qp->domain_id = soft(attr.xrcd).id;
+  qp->passed_on = std::make_unique<relay>();
+  // librdmacm gives one, and makes the receive queue in what it finds here.
+  if ((attr.comp_mask & IBV_QP_INIT_ATTR_PD) != 0) qp->handle.qp_base.pd = attr.pd;
+  return number(std::move(qp));
 }
 
 /// Removes the queue pair from its slot. Its CQEs then free no WQEs of the slot's next queue pair.
@@ -148,6 +212,8 @@ void unsettle(queue_pair& qp) {
     release_all(qp);
     qp.slot->qp = nullptr;
   }
+  // An initiator in this process looks whether its target is still there.
+  if (qp.passed_on) qp.local_node->kick(qp.terms.peer_qpn);
   const std::uint32_t qpn = qp.number();
   qp.local_node->wake_at(qpn, clock::time_point::max());
   qp.local_node->free_qpn(qpn);
@@ -166,10 +232,18 @@ void await_acknowledgements(ibv_qp& handle) {
 
 }  // namespace
 
+owned_queue_pair make_hidden(node& local_node) {
+  ibv_qp_init_attr attr{};
+  attr.qp_type = IBV_QPT_XRC_RECV;
+  return make(local_node, nullptr, nullptr, attr);
+}
+
 void queue_pair_deleter::operator()(queue_pair* qp) const noexcept {
   const std::size_t sends_bytes = send_wqes::bytes_for(qp->init.cap);
   void* const block = reinterpret_cast<std::byte*>(qp) - sends_bytes;
+  const domain_memory* const memory = qp->memory;
   std::destroy_at(qp);
+  if (memory != nullptr) return memory->give_back(block, queue_resource::queue_pair);
   free_queue(block, sends_bytes + sizeof(queue_pair));
 }
 
@@ -187,6 +261,7 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
 
 ibv_qp* create_qp_ex(ibv_context* ctx, ibv_qp_init_attr_ex* attr) {
   constexpr std::uint32_t known = (IBV_QP_INIT_ATTR_SEND_OPS_FLAGS << 1) - 1;
+  if (attr->qp_type == IBV_QPT_XRC_RECV) return create_target(ctx, *attr);
   constexpr std::uint32_t served =
       IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   if ((attr->comp_mask & ~known) != 0) return fail(EINVAL);

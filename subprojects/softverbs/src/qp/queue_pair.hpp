@@ -3,6 +3,7 @@
 #include "link/link.hpp"
 #include "node/node.hpp"
 #include "object/context.hpp"
+#include "object/xrc_domain.hpp"
 #include "queue/completion_queue.hpp"
 #include "queue/receive_queue.hpp"
 
@@ -19,6 +20,8 @@
 #include <optional>
 
 namespace softverbs {
+
+class relay;
 
 /// The head of a send WQE (work queue element). The fields of its opcode follow, and then the
 /// scatter list or the inline bytes: most WQEs take one or two cache lines.
@@ -161,8 +164,9 @@ struct pending_answer {
   std::uint32_t rkey;
   std::uint64_t remote_address;
   std::uint32_t bytes;
-  std::uint32_t offset;    ///< bytes already answered
-  std::uint64_t previous;  ///< the result of an atomic, which executes on arrival
+  std::uint32_t offset;  ///< bytes already answered
+  std::uint64_t
+      previous;  ///< the result of an atomic, which executes on arrival; XRC: a READ's queue
 };
 
 /// The state of the responder beyond qp_slot::expected; under qp_slot::receive.
@@ -181,6 +185,7 @@ struct responder_state {
   std::uint64_t answers_tail = 0;
   link* route = nullptr;  ///< the link of the last request; answers go there
   std::uint32_t route_generation = 0;
+  std::uint32_t queue = 0;  ///< targets of XRC: the queue that the last message named
   std::array<ibv_sge, request_sges_max> request_sges{};
   std::array<pending_answer, rd_atomic_max> answers{};  ///< a ring of max_dest_rd_atomic
 };
@@ -196,6 +201,10 @@ struct connection_terms {
   std::uint8_t access = 0;  ///< IBV_ACCESS_REMOTE_*
 };
 
+/// The transport of a queue pair. The lower bits are its service.
+enum class pattern : std::uint8_t { rc, uc, ud, xrc = 4 };
+inline constexpr std::uint8_t service_bits = 3;
+
 /// The program holds `handle`, as ibv_qp or ibv_qp_ex. Each request touches few cache lines,
 /// because none of a thousand queue pairs is in a near cache. A sender touches the line of
 /// `local_node`, the first of the handle, that of `sends`, and the request. A receiver touches the
@@ -206,7 +215,9 @@ struct alignas(64) queue_pair {
   alignas(64) node* local_node;
   qp_slot* slot;
   std::atomic<qp_slot*> peer_slot{nullptr};  ///< RC, UC: of a peer in this process
-  const ibv_pd* pd;  // A copy: the responder of a WRITE or a READ does not touch the handle.
+  /// A copy: the responder of a WRITE or a READ does not touch the handle. Of a target of XRC: that
+  /// of the queue which the request names, while it executes, or null.
+  const ibv_pd* pd;
   /// The states are those of ibv_qp_state. modify_qp moves them under both locks of the slot. An
   /// error found under one lock stores IBV_QPS_ERR (or SQE under `send`) and kicks; run() then
   /// flushes under both.
@@ -220,17 +231,25 @@ struct alignas(64) queue_pair {
   bool signals_all = false;            ///< each request has a completion entry
   bool is_draining = false;            ///< under slot->send
   ibv_qp_type kind : 8;
+  pattern transport;
 
   alignas(64) send_ring sends;
   requester_state requester;
   std::unique_ptr<start_delay[]> delays;  ///< null: the link was never delayed
+  /// Initiators of XRC: the receive queue of each request.
+  std::unique_ptr<std::uint32_t[]> queues;
 
   alignas(64) responder_state responder;
+  std::uint32_t shown_number = 0;  ///< in completions of receives
   receive_ring receives;
 
-  node_address peer;      ///< RC, UC: from RTR on
-  ibv_qp_init_attr init;  ///< capabilities as granted
-  ibv_qp_attr attr{};     ///< attributes that modify_qp has set, except for the state
+  node_address peer;                   ///< RC, UC: from RTR on
+  ibv_qp_init_attr init;               ///< capabilities as granted
+  ibv_qp_attr attr{};                  ///< attributes that modify_qp has set, except for the state
+  ibv_xrcd* domain = nullptr;          ///< targets of XRC
+  xrc_domain_id domain_id{};           ///< targets and proxies of XRC
+  std::unique_ptr<relay> passed_on{};  ///< targets of XRC
+  const domain_memory* memory = nullptr;  ///< memory of this block; null: queue_memory.hpp
 
   // Faults (softverbs.h), valid while `disturbed` is true.
   std::atomic<bool> cut{false};
@@ -243,6 +262,13 @@ struct alignas(64) queue_pair {
   int batch_error = 0;         ///< under `batch`
 
   [[nodiscard]] ibv_qp_type type() const noexcept { return kind; }
+  [[nodiscard]] bool is_reliable() const noexcept {
+    return (static_cast<std::uint8_t>(transport) & service_bits) == 0;
+  }
+  /// Initiators of XRC: the receive queue of a request.
+  [[nodiscard]] std::uint32_t& queue_of(std::uint64_t index) noexcept {
+    return queues[index % wqes.capacity()];
+  }
   [[nodiscard]] std::uint32_t number() const noexcept { return handle.qp_base.qp_num; }
   [[nodiscard]] send_request& request(std::uint64_t index) noexcept {
     return wqes.at(sends, index, this);
@@ -268,30 +294,6 @@ struct queue_pair_deleter {
   void operator()(queue_pair* qp) const noexcept;
 };
 using owned_queue_pair = std::unique_ptr<queue_pair, queue_pair_deleter>;
-
-/// Holds qp_slot::send for a change of the QP. The mutex is not fair: a queue that is never empty
-/// would take it again and again. For that reason run() yields to a change, which kicks the QP at
-/// its end.
-class change_lock {
- public:
-  explicit change_lock(const queue_pair& qp) noexcept
-      : local_node_{*qp.local_node}, slot_{*qp.slot}, qpn_{qp.number()} {
-    slot_.changes.fetch_add(1);
-    slot_.send.lock();
-  }
-  ~change_lock() {
-    slot_.send.unlock();
-    slot_.changes.fetch_sub(1);
-    local_node_.kick(qpn_);
-  }
-  change_lock(const change_lock&) = delete;
-  change_lock& operator=(const change_lock&) = delete;
-
- private:
-  node& local_node_;
-  qp_slot& slot_;
-  std::uint32_t qpn_;
-};
 
 // ---- pieces of qp/, by file
 

@@ -1,5 +1,6 @@
 #include "node/upcalls.hpp"
 #include "qp/data_path.hpp"
+#include "qp/relay.hpp"
 
 namespace softverbs {
 namespace {
@@ -18,7 +19,7 @@ link* route_to(queue_pair& qp, const send_request& request) noexcept {
 /// Handles a link that went down: all requests in flight were not taken.
 next_step lose_route(queue_pair& qp) noexcept {
   qp.requester.route = nullptr;
-  if (qp.type() == IBV_QPT_RC) rewind(qp);
+  if (qp.is_reliable()) rewind(qp);
   qp.request(qp.sends.next).offset = 0;
   return refused(qp, nak_code::dropped, 0);
 }
@@ -46,16 +47,6 @@ segment send_segment(queue_pair& qp, send_request& request, link& route,
   request.offset += header.payload_bytes;
   request.sent = (header.flags & frame_flag::last) != 0;
   return segment::gone;
-}
-
-/// Call when the whole request at the head was sent.
-next_step now_in_flight(queue_pair& qp, send_request& request) noexcept {
-  qp.requester.psn = (request.psn + packets_of(qp, request.length)) & psn_mask;
-  request.offset = 0;
-  if (qp.type() != IBV_QPT_RC) return succeed(qp);
-  if (is_answered_with_data(request.opcode)) ++qp.requester.reads_in_flight;
-  ++qp.sends.next;
-  return next_step::go_on;
 }
 
 /// The PSNs of the requests in flight, for matching answers.
@@ -155,14 +146,24 @@ bool take_answer(queue_pair& qp, const frame_header& header, const std::byte* pa
 
 }  // namespace
 
+next_step now_in_flight(queue_pair& qp, send_request& request) noexcept {
+  qp.requester.psn = (request.psn + packets_of(qp, request.length)) & psn_mask;
+  request.offset = 0;
+  if (!qp.is_reliable()) return succeed(qp);
+  if (is_answered_with_data(request.opcode)) ++qp.requester.reads_in_flight;
+  ++qp.sends.next;
+  return next_step::go_on;
+}
+
 next_step execute_remote(queue_pair& qp, send_request& request, quantum& now) noexcept {
-  if (request.offset == 0 && qp.type() == IBV_QPT_RC) answer_before_request(qp);
+  if (request.offset == 0 && qp.is_reliable()) answer_before_request(qp);
   if (request.offset == 0 && !request.inlined && !local_memory_good(qp, qp.sends.next))
     return fail(qp, IBV_WC_LOC_PROT_ERR);
   link* route = route_to(qp, request);
   if (route == nullptr) return lose_route(qp);
   watch_route(qp, *route);
   frame_header header = header_for(qp, request);
+  if (qp.transport == pattern::xrc) name_queue_of_head(qp, header);
   while (!request.sent) {
     if (now.over()) return next_step::next_quantum;
     switch (send_segment(qp, request, *route, header)) {
@@ -179,13 +180,22 @@ bool on_answer(node& local_node, link& from, const frame_header& header,
                const std::byte* payload) noexcept {
   qp_slot* slot = local_node.find(header.destination_qpn);
   if (slot == nullptr) return false;
-  std::lock_guard lock{slot->send};
+  std::unique_lock lock{slot->send};
   queue_pair* qp = slot->qp;
   // An error, a reset or a new connection may have dropped the requests in flight.
   if (qp == nullptr || qp->requester.route != &from ||
       qp->requester.route_generation != from.generation() ||
-      header.source_qpn != qp->terms.peer_qpn || header.epoch != qp->requester.epoch)
+      header.source_qpn != qp->terms.peer_qpn || header.epoch != qp->requester.epoch) {
+    if (qp == nullptr || !qp->passed_on) return true;
+    std::optional<frame_header> heard;
+    {
+      const std::lock_guard receive{slot->receive};
+      heard = on_relay_answer(*qp, from, header);
+    }
+    lock.unlock();
+    if (heard) answer_initiator(local_node, *heard);
     return true;
+  }
   const ibv_qp_state state = qp->state.load(std::memory_order_acquire);
   if (state != IBV_QPS_RTS && state != IBV_QPS_SQD) return true;
   const std::uint64_t completed = qp->sends.completed;
@@ -195,19 +205,43 @@ bool on_answer(node& local_node, link& from, const frame_header& header,
   return honest;
 }
 
+void answer_initiator(node& local_node, const frame_header& header) noexcept {
+  qp_slot* const slot = local_node.find(header.destination_qpn);
+  if (slot == nullptr) return;
+  const std::lock_guard lock{slot->send};
+  queue_pair* const qp = slot->qp;
+  if (qp == nullptr || header.source_qpn != qp->terms.peer_qpn ||
+      header.epoch != qp->requester.epoch)
+    return;
+  const ibv_qp_state state = qp->state.load(std::memory_order_acquire);
+  if (state != IBV_QPS_RTS && state != IBV_QPS_SQD) return;
+  static_cast<void>(take_answer(*qp, header, nullptr));
+  execute(*qp);
+}
+
 void on_link_down(node& local_node, const link& dead, std::uint32_t generation,
                   std::uint32_t local_qpn) noexcept {
   qp_slot* slot = local_node.find(local_qpn);
   if (slot == nullptr) return;
-  std::lock_guard lock{slot->send};
+  std::unique_lock lock{slot->send};
   queue_pair* qp = slot->qp;
+  if (qp != nullptr && qp->passed_on) {
+    std::optional<frame_header> heard;
+    {
+      const std::lock_guard receive{slot->receive};
+      heard = on_relay_down(*qp, dead, generation);
+    }
+    lock.unlock();
+    if (heard) answer_initiator(local_node, *heard);
+    return;
+  }
   if (qp == nullptr || qp->requester.route != &dead || qp->requester.route_generation != generation)
     return;
   qp->requester.route = nullptr;
   const bool idle = qp->sends.completed == qp->sends.posted;
   const ibv_qp_state state = qp->state.load(std::memory_order_acquire);
   if (idle || (state != IBV_QPS_RTS && state != IBV_QPS_SQD)) return;
-  if (qp->type() != IBV_QPT_RC) {
+  if (!qp->is_reliable()) {
     if (qp->sends.next != qp->sends.posted) qp->request(qp->sends.next).offset = 0;
   } else {
     rewind(*qp);

@@ -104,6 +104,13 @@ bool psns_run_out(queue_pair& qp, const send_request& request) noexcept {
   return in_flight + packets_of(qp, request.length) > psn_mask / 2;
 }
 
+/// XRC: true if requests in flight name queues of another process than this one. The processes
+/// answer independently, and a request has no effect if an earlier one fails.
+bool changes_process(queue_pair& qp) noexcept {
+  const std::uint64_t next = qp.sends.next;
+  return qp.sends.completed != next && slot_of(qp.queue_of(next)) != slot_of(qp.queue_of(next - 1));
+}
+
 /// True if a request must not start yet, because of the order, a limit, or a delay.
 bool must_wait(queue_pair& qp, const send_request& request) noexcept {
   const requester_state& state = qp.requester;
@@ -112,6 +119,7 @@ bool must_wait(queue_pair& qp, const send_request& request) noexcept {
       state.reads_in_flight >= qp.terms.rd_atomic_max)
     return true;
   if (psns_run_out(qp, request)) return true;
+  if (qp.transport == pattern::xrc && changes_process(qp)) return true;
   if (!qp.disturbed.load(std::memory_order_relaxed) || qp.delays == nullptr ||
       qp.delay_ns.load(std::memory_order_relaxed) == 0)
     return false;
@@ -269,7 +277,7 @@ next_step succeed(queue_pair& qp) noexcept {
 next_step fail(queue_pair& qp, ibv_wc_status status) noexcept {
   if (qp.sends.completed != qp.sends.next) return next_step::wait;
   complete_oldest(qp, status);
-  if (qp.type() == IBV_QPT_RC) {
+  if (qp.is_reliable()) {
     enter_error(qp);
     return next_step::go_on;
   }
@@ -281,7 +289,7 @@ next_step fail(queue_pair& qp, ibv_wc_status status) noexcept {
 
 next_step refused(queue_pair& qp, nak_code why, std::uint32_t rnr_timer) noexcept {
   // An unreliable requester gets no answers: a lost request counts as done.
-  if (qp.type() != IBV_QPT_RC) return succeed(qp);
+  if (!qp.is_reliable()) return succeed(qp);
   requester_state& state = qp.requester;
   switch (why) {
     case nak_code::invalid_request: return fail(qp, IBV_WC_REM_INV_REQ_ERR);

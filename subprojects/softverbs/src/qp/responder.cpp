@@ -1,4 +1,5 @@
 #include "qp/data_path.hpp"
+#include "qp/relay.hpp"
 
 namespace softverbs {
 namespace {
@@ -63,38 +64,14 @@ reply take_by_kind(queue_pair& qp, const incoming& piece) noexcept {
   return {.nak = nak_code::invalid_request};
 }
 
-/// Moves an RC queue pair to ERR after a refused request. An event reports the error, since no
-/// completion does.
-void end_connection(queue_pair& qp, nak_code why) noexcept {
-  if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR) return;
-  qp.responder.event_due =
-      why == nak_code::remote_access ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR;
-  enter_error(qp);
-}
-
-}  // namespace
-
-bool listens_to(const queue_pair& qp, const frame_header& header) noexcept {
-  switch (qp.state.load(std::memory_order_acquire)) {
-    case IBV_QPS_RTR:
-    case IBV_QPS_RTS:
-    case IBV_QPS_SQD:
-    case IBV_QPS_SQE: break;
-    default: return false;
-  }
-  return header.transport == service_of(qp);
-}
-
-reply take(queue_pair& qp, const incoming& piece) noexcept {
+/// Executes a piece by `execute` if it is the next one.
+template <class Execute>
+[[gnu::always_inline]] inline reply take_in_sequence(queue_pair& qp, const incoming& piece,
+                                                     Execute execute) noexcept {
   const frame_header& header = piece.header;
   expected_message& state = qp.slot->expected;
-  if (qp.disturbed.load(std::memory_order_relaxed) && qp.cut.load(std::memory_order_relaxed))
-    return {.nak = nak_code::dropped};
-  note_established(qp);
-  if (header.transport == service::ud) return take_datagram(qp, piece);
   if (!in_sequence(qp, header)) return {.nak = nak_code::dropped};
-  const reply answer =
-      well_formed(piece) ? take_by_kind(qp, piece) : reply{.nak = nak_code::invalid_request};
+  const reply answer = well_formed(piece) ? execute() : reply{.nak = nak_code::invalid_request};
   if (answer.nak != nak_code::none || answer.source_fault) {
     state.in_message = false;
     if (header.transport == service::rc && answer.nak >= nak_code::invalid_request)
@@ -109,19 +86,59 @@ reply take(queue_pair& qp, const incoming& piece) noexcept {
   return answer;
 }
 
+bool is_cut(const queue_pair& qp) noexcept {
+  return qp.disturbed.load(std::memory_order_relaxed) && qp.cut.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void end_connection(queue_pair& qp, nak_code why) noexcept {
+  if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR) return;
+  qp.responder.event_due =
+      why == nak_code::remote_access ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR;
+  enter_error(qp);
+}
+
+bool listens_to(const queue_pair& qp, const frame_header& header) noexcept {
+  return is_receiving(qp) &&
+         static_cast<std::uint8_t>(header.transport) == static_cast<std::uint8_t>(qp.transport);
+}
+
+reply take(queue_pair& qp, const incoming& piece) noexcept {
+  if (is_cut(qp)) return {.nak = nak_code::dropped};
+  note_established(qp);
+  if (piece.header.transport == service::ud) return take_datagram(qp, piece);
+  return take_in_sequence(qp, piece, [&] { return take_by_kind(qp, piece); });
+}
+
+reply take_by_relay(queue_pair& target, const incoming& piece, std::uint32_t number) noexcept {
+  if (is_cut(target)) return {.nak = nak_code::dropped};
+  note_established(target);
+  const expected_message before = target.slot->expected;
+  const reply answer =
+      take_in_sequence(target, piece, [&] { return pass_on(target, piece, number); });
+  // The piece comes again when there is room.
+  if (answer.is_held) {
+    target.slot->expected = before;
+    target.slot->expected.established = true;
+  }
+  return answer;
+}
+
 reply respond(node& local_node, const local_piece& piece, responder_lock& lock) noexcept {
   qp_slot* slot = local_node.find(piece.header.destination_qpn);
   if (slot == nullptr) return {.nak = nak_code::dropped};
   lock.take(slot->receive);
   queue_pair* qp = slot->qp;
-  if (qp == nullptr || !listens_to(*qp, piece.header)) return {.nak = nak_code::dropped};
+  if (qp == nullptr) return {.nak = nak_code::dropped};
   if (qp->type() != IBV_QPT_UD &&
       (piece.header.source_qpn != qp->terms.peer_qpn || !qp->is_peer_local))
     return {.nak = nak_code::dropped};
-  const reply answer = take(*qp, {.header = piece.header,
-                                  .bytes = piece.bytes.data(),
-                                  .read_into = piece.read_into,
-                                  .from = nullptr});
+  const incoming what{.header = piece.header,
+                      .bytes = piece.bytes.data(),
+                      .read_into = piece.read_into,
+                      .from = nullptr};
+  const reply answer = listens_to(*qp, piece.header) ? take(*qp, what) : take_for_queue(*qp, what);
   if (answer.nak != nak_code::none) raise_due(*qp);
   return answer;
 }

@@ -25,7 +25,7 @@ void check_again(queue_pair& qp, clock::time_point when) noexcept {
 
 void watch_route(queue_pair& qp, const link& route) noexcept {
   if (qp.requester.watch_at != clock::time_point{} || !route.is_tcp()) return;
-  if (qp.type() != IBV_QPT_RC || qp.attr.timeout == 0) return;
+  if (!qp.is_reliable() || qp.attr.timeout == 0) return;
   check_again(qp, clock::now() + route_timeout(qp));
 }
 

@@ -1,8 +1,10 @@
 #include "object/address_handle.hpp"
+#include "object/protection_domain.hpp"
 #include "qp/queue_pair.hpp"
 #include "qp/send_builder.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -68,11 +70,14 @@ bool has(unsigned opcodes, ibv_wr_opcode opcode) {
 }
 
 unsigned opcodes_of(ibv_qp_type type) {
-  switch (type) {
-    case IBV_QPT_RC: return reliable_opcodes;
-    case IBV_QPT_UC: return unreliable_opcodes;
-    default: return datagram_opcodes;
-  }
+  static constexpr auto by_type = [] {
+    std::array<unsigned, IBV_QPT_XRC_RECV + 1> all{};  // A target of XRC sends nothing.
+    all[IBV_QPT_RC] = all[IBV_QPT_XRC_SEND] = reliable_opcodes;
+    all[IBV_QPT_UC] = unreliable_opcodes;
+    all[IBV_QPT_UD] = datagram_opcodes;
+    return all;
+  }();
+  return by_type[type];
 }
 
 /// The capped length of a message that is too long; execution refuses it.
@@ -146,8 +151,9 @@ void set_remote(queue_pair& qp, std::uint64_t address, std::uint32_t rkey) noexc
 int set_datagram(queue_pair& qp, const ibv_ah* ah, std::uint32_t remote_qpn,
                  std::uint32_t remote_qkey) noexcept {
   if (qp.type() != IBV_QPT_UD) return EINVAL;  // Only datagrams have a destination.
-  if (ah == nullptr || ah->pd != qp.pd || remote_qpn > qpn_max) return EINVAL;
+  if (ah == nullptr) return EINVAL;
   const auto& address = *reinterpret_cast<const address_handle*>(ah);
+  if (address.pd != qp.pd || remote_qpn > qpn_max) return EINVAL;
   qp.request(qp.sends.built - 1).datagram() = {.gid = address.gid,
                                                .source_gid = address.source_gid,
                                                .host = address.host,
@@ -160,7 +166,7 @@ int set_datagram(queue_pair& qp, const ibv_ah* ah, std::uint32_t remote_qpn,
 
 void set_bind(queue_pair& qp, const ibv_mw& window, std::uint32_t rkey,
               const ibv_mw_bind_info& info) noexcept {
-  qp.request(qp.sends.built - 1).bind() = {.pd = window.pd,
+  qp.request(qp.sends.built - 1).bind() = {.pd = origin_of(window.pd),
                                            .old_rkey = window.rkey,
                                            .new_rkey = rkey,
                                            .region = info.mr != nullptr ? info.mr->lkey : 0,
@@ -191,8 +197,11 @@ int set_operation(queue_pair& qp, const ibv_send_wr& wr) noexcept {
       break;
     default: break;
   }
-  if (qp.type() != IBV_QPT_UD) return 0;
-  return set_datagram(qp, wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey);
+  if (qp.type() < IBV_QPT_UD) return 0;
+  if (qp.type() == IBV_QPT_UD)
+    return set_datagram(qp, wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey);
+  qp.queue_of(qp.sends.built - 1) = wr.qp_type.xrc.remote_srqn;
+  return 0;
 }
 
 int set_data(queue_pair& qp, const ibv_send_wr& wr) noexcept {

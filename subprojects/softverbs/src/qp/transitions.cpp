@@ -54,6 +54,33 @@ constexpr transition uc_table[] = {
     {IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS},
 };
 
+constexpr transition initiator_table[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, connected_init, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, connected_init},
+    {IBV_QPS_INIT, IBV_QPS_RTR, connected_address,
+     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    {IBV_QPS_RTR, IBV_QPS_RTS, rc_requester | IBV_QP_SQ_PSN, uc_live},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, uc_live},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, uc_live},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0, connected_drained | rc_requester | IBV_QP_PORT},
+};
+
+constexpr transition target_table[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, connected_init, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, connected_init},
+    {IBV_QPS_INIT, IBV_QPS_RTR,
+     connected_address | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_TIMEOUT | IBV_QP_SQ_PSN, rc_live},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, rc_live},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, rc_live},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0,
+     connected_drained | IBV_QP_PORT | IBV_QP_TIMEOUT | IBV_QP_MAX_DEST_RD_ATOMIC |
+         IBV_QP_MIN_RNR_TIMER},
+};
+
 constexpr transition ud_table[] = {
     {IBV_QPS_RESET, IBV_QPS_INIT, datagram_init, 0},
     {IBV_QPS_INIT, IBV_QPS_INIT, 0, datagram_init},
@@ -71,6 +98,8 @@ std::span<const transition> table_of(ibv_qp_type type) {
     case IBV_QPT_RC: return rc_table;
     case IBV_QPT_UC: return uc_table;
     case IBV_QPT_UD: return ud_table;
+    case IBV_QPT_XRC_SEND: return initiator_table;
+    case IBV_QPT_XRC_RECV: return target_table;
     default: return {};
   }
 }

@@ -5,7 +5,7 @@ namespace softverbs {
 namespace {
 
 const ibv_pd* receive_pd(const queue_pair& qp) noexcept {
-  return qp.srq() != nullptr ? qp.srq()->handle.pd : qp.pd;
+  return qp.srq() != nullptr ? qp.srq()->pd : qp.pd;
 }
 
 void take_request(responder_state& state, receive_ring& ring) noexcept {
@@ -67,7 +67,7 @@ void complete_receive(queue_pair& qp, const frame_header& header, ibv_wc_status 
   wc.wr_id = state.request.wr_id;
   wc.status = status;
   wc.opcode = header.kind == frame_kind::write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
-  wc.qp_num = qp.number();
+  wc.qp_num = qp.shown_number;
   if (status == IBV_WC_SUCCESS) {
     wc.byte_len = header.message_bytes;
     wc.src_qp = header.source_qpn & qpn_max;

@@ -2,6 +2,7 @@
 
 #include "multicast/group.hpp"
 #include "qp/data_path.hpp"
+#include "qp/relay.hpp"
 
 namespace softverbs {
 
@@ -35,6 +36,17 @@ bool is_old(const queue_pair& qp, const frame_header& header, const reply& answe
   return answer.nak == nak_code::dropped && psn_distance(qp.slot->expected.psn, header.psn) < 0;
 }
 
+/// Sends what a target owes, or ends an initiator's wait for a target in this process.
+void run_xrc(queue_pair& qp) noexcept {
+  if (!is_target(qp)) {
+    if (qp.is_peer_local) check_target(qp);
+    return;
+  }
+  const std::lock_guard receive{qp.slot->receive};
+  send_orphans(*qp.local_node, *qp.slot, qp.number());
+  send_owed(qp);
+}
+
 }  // namespace
 
 void run(node& local_node, std::uint32_t qpn) noexcept {
@@ -42,8 +54,13 @@ void run(node& local_node, std::uint32_t qpn) noexcept {
   if (slot == nullptr) return;
   std::lock_guard send{slot->send};
   queue_pair* qp = slot->qp;
-  if (qp == nullptr || slot->changes.load() != 0) return;
+  if (qp == nullptr) {
+    const std::lock_guard receive{slot->receive};
+    return send_orphans(local_node, *slot, qpn);
+  }
+  if (slot->changes.load() != 0) return;
   if (qp->requester.watch_at != clock::time_point{}) check_route(*qp);
+  if (qp->transport == pattern::xrc) run_xrc(*qp);
   if (qp->state.load(std::memory_order_acquire) != IBV_QPS_ERR) execute(*qp);
   if (qp->state.load(std::memory_order_acquire) == IBV_QPS_ERR) {
     std::lock_guard receive{slot->receive};
@@ -53,9 +70,10 @@ void run(node& local_node, std::uint32_t qpn) noexcept {
 
 bool on_request(node& local_node, link& from, const frame_header& header,
                 const std::byte* payload) noexcept {
-  if (header.transport == service::ud && header.destination_qpn == multicast_qpn) {
-    on_multicast(local_node, from, header, payload);
-    return true;
+  if (header.destination_qpn == no_qpn) {
+    if (header.transport == service::relay) return on_relayed(local_node, from, header, payload);
+    if (header.transport == service::ud) on_multicast(local_node, from, header, payload);
+    return header.transport == service::ud || reject(from, header);
   }
   qp_slot* slot = local_node.find(header.destination_qpn);
   if (slot == nullptr) return reject(from, header);
@@ -70,7 +88,12 @@ bool on_request(node& local_node, link& from, const frame_header& header,
     if (!accept_epoch(*qp, header)) return reject(from, header);
   }
   const incoming piece{.header = header, .bytes = payload, .read_into = nullptr, .from = &from};
-  const reply answer = listens_to(*qp, header) ? take(*qp, piece) : reply{.nak = nak_code::dropped};
+  const reply answer = listens_to(*qp, header) ? take(*qp, piece) : take_for_queue(*qp, piece);
+  if (answer.is_passed_on || answer.is_held) {
+    qp->responder.route = &from;
+    qp->responder.route_generation = from.generation();
+    return !answer.is_held;
+  }
   if (reliable) {
     if (is_old(*qp, header, answer)) return reject(from, header);
     schedule_answer(*qp, piece, answer);

@@ -110,7 +110,12 @@ void atomic_write(ibv_qp_ex* handle, std::uint32_t, std::uint64_t, const void*) 
   fail(of(handle), EOPNOTSUPP);
 }
 
-void set_xrc_srqn(ibv_qp_ex* handle, std::uint32_t) { fail(of(handle), EOPNOTSUPP); }
+void set_xrc_srqn(ibv_qp_ex* handle, std::uint32_t number) {
+  queue_pair& qp = of(handle);
+  if (!has_request(qp)) return;
+  if (qp.type() != IBV_QPT_XRC_SEND) return fail(qp, EINVAL);
+  qp.queue_of(qp.sends.built - 1) = number;
+}
 
 void set_ud_addr(ibv_qp_ex* handle, ibv_ah* ah, std::uint32_t qpn, std::uint32_t qkey) {
   queue_pair& qp = of(handle);

@@ -133,7 +133,8 @@ bool take_one(completion_queue& cq) {
 }
 
 bool resize(completion_queue& cq, int cqe) {
-  std::vector<completion> ring(std::bit_ceil(static_cast<std::size_t>(cqe)));
+  queue_array<completion> ring{std::bit_ceil(static_cast<std::size_t>(cqe)), cq.memory,
+                               queue_resource::completion_queue};
   const std::lock_guard lock{cq.mutex};
   std::vector<std::uint64_t> timestamps(cq.timestamps.empty() ? 0 : ring.size());
   const std::uint64_t cqes = cq.count.load(std::memory_order_relaxed) + cq.hidden;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "queue/adaptive_mutex.hpp"
+#include "queue/queue_array.hpp"
 
 #include <infiniband/verbs.h>
 
@@ -32,10 +33,12 @@ struct completion_queue {
   ibv_cq_ex handle{};  // First: pointers to it are cast back.
   context* owner = nullptr;
   completion_channel* channel = nullptr;
+  ibv_pd* domain = nullptr;             ///< the parent domain that it was made in, if any
   std::atomic<std::uint32_t> users{0};  ///< QPs attached; destroy answers EBUSY
 
   adaptive_mutex mutex;
-  std::vector<completion> ring;  ///< a power of two of entries
+  const domain_memory* memory = nullptr;  ///< the memory of `ring`; null: default memory
+  queue_array<completion> ring;           ///< a power of two of entries
   /// The times of the entries, in ns of CLOCK_REALTIME; empty unless the program requested them.
   std::vector<std::uint64_t> timestamps;
   /// The ring uses this many slots, a power of two: enough for the most entries since the queue was

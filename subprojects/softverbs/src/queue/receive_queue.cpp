@@ -6,11 +6,12 @@
 
 namespace softverbs {
 
-receive_ring::receive_ring(std::uint32_t requests_max, std::uint32_t sges_max)
+receive_ring::receive_ring(std::uint32_t requests_max, std::uint32_t sges_max,
+                           const domain_memory* from)
     : capacity_{requests_max},
       sges_max_{sges_max},
       wqes_{std::bit_ceil(std::uint64_t{requests_max})},
-      entries_(wqes_ * (1 + std::size_t{sges_max})) {}
+      entries_{wqes_ * (1 + std::size_t{sges_max}), from, queue_resource::receive_queue} {}
 
 int receive_ring::push(const ibv_recv_wr& wr) noexcept {
   if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > sges_max_) return EINVAL;

@@ -1,13 +1,13 @@
 #pragma once
 
 #include "queue/adaptive_mutex.hpp"
+#include "queue/queue_array.hpp"
 
 #include <infiniband/verbs.h>
 
 #include <atomic>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace softverbs {
 
@@ -21,7 +21,9 @@ struct receive_request {
 /// A ring of receive requests with their scatter lists; memory is allocated once. Callers lock.
 class receive_ring {
  public:
-  receive_ring(std::uint32_t requests_max, std::uint32_t sges_max);
+  /// `from`: as of queue_array. \errors std::bad_alloc
+  receive_ring(std::uint32_t requests_max, std::uint32_t sges_max,
+               const domain_memory* from = nullptr);
 
   /// ENOMEM when full, EINVAL for a list that is too long.
   int push(const ibv_recv_wr& wr) noexcept;
@@ -46,16 +48,21 @@ class receive_ring {
   std::uint64_t head_ = 0;
   std::uint64_t tail_ = 0;
   std::uint64_t wqes_;  ///< capacity_ rounded up to a power of two
-  std::vector<ibv_sge> entries_;
+  queue_array<ibv_sge> entries_;
 };
 
 /// A shared receive queue; the program holds `handle`.
 struct shared_receive_queue {
-  shared_receive_queue(std::uint32_t requests_max, std::uint32_t sges_max)
-      : ring{requests_max, sges_max} {}
+  shared_receive_queue(std::uint32_t requests_max, std::uint32_t sges_max,
+                       const domain_memory* from)
+      : ring{requests_max, sges_max, from} {}
 
-  ibv_srq handle{};  // First: pointers to it are cast back.
+  ibv_srq handle{};            // First: pointers to it are cast back.
+  const ibv_pd* pd = nullptr;  ///< the domain whose memory it takes
   std::uint32_t number = 0;
+  // A queue of an XRC domain has these two.
+  ibv_xrcd* xrcd = nullptr;
+  ibv_cq* cq = nullptr;  ///< the entries of what it receives
   std::atomic<std::uint32_t> users{0};
   adaptive_mutex mutex;
   receive_ring ring;

@@ -20,7 +20,12 @@ enum class frame_kind : std::uint8_t {
   atomic_response,  ///< `operand[0]` is the previous value
 };
 
-enum class service : std::uint8_t { rc, uc, ud };
+enum class service : std::uint8_t {
+  rc,  ///< XRC, too, whose requests name a receive queue: qp/xrc.hpp
+  uc,
+  ud,
+  relay,  ///< a target of XRC passes it on to another process: qp/relay.hpp
+};
 
 enum class nak_code : std::uint8_t {
   none,
@@ -79,5 +84,8 @@ inline constexpr std::size_t frame_align = 64;
 inline constexpr std::size_t segment_bytes_max = bound(32 * 1024, 512);
 inline constexpr std::uint32_t psn_mask = 0xffffff;
 inline constexpr std::uint32_t qpn_max = 0xffffff;
+/// The destination of frames that are for no queue pair: of datagrams to a group, and of relayed
+/// messages.
+inline constexpr std::uint32_t no_qpn = 0xffffff;
 
 }  // namespace softverbs

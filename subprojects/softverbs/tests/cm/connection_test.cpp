@@ -162,6 +162,37 @@ TEST_CASE("the ACK timeout is an option", "[cm]") {
   CHECK(attr.timeout == timeout);
 }
 
+TEST_CASE("an initiator of XRC connects with a target", "[cm]") {
+  two_processes both;
+  both.listener = both.server.create(RDMA_PS_IB, both.listener_user, IBV_QPT_XRC_RECV);
+  REQUIRE(both.server.bind(both.listener, v4("0.0.0.0", both.port)) == 0);
+  REQUIRE(both.server.listen(both.listener) == 0);
+  both.client_id = both.client.create(RDMA_PS_IB, both.client_user, IBV_QPT_XRC_SEND);
+  REQUIRE(both.client.resolve(both.client_id, v4("127.0.0.1", both.port)) == 0);
+  both.take(both.client, event_kind::address_resolved, both.client_user);
+  REQUIRE(both.client.resolve_route(both.client_id) == 0);
+  both.take(both.client, event_kind::route_resolved, both.client_user);
+  REQUIRE(both.client.connect(both.client_id, parameters(both.client_qpn)) == 0);
+  both.run();
+  both.server_id = both.take(both.server, event_kind::connect_request, both.listener_user).raw.id;
+  both.reply();
+  both.ready();
+  ib_uverbs_qp_attr of_initiator{}, of_target{};
+  const auto attributes = [&](ibv_qp_state state) {
+    REQUIRE(both.client.init_qp_attr(both.client_id, state, of_initiator) == 0);
+    REQUIRE(both.server.init_qp_attr(both.server_id, state, of_target) == 0);
+  };
+  attributes(IBV_QPS_RTR);
+  constexpr int of_responder = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+  CHECK((of_initiator.qp_attr_mask & of_responder) == 0);
+  CHECK((of_target.qp_attr_mask & of_responder) == of_responder);
+  attributes(IBV_QPS_RTS);
+  constexpr int of_requester = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+  CHECK((of_initiator.qp_attr_mask & of_requester) == of_requester);
+  CHECK((of_target.qp_attr_mask & of_requester) == 0);
+  CHECK((of_target.qp_attr_mask & IBV_QP_TIMEOUT) != 0);
+}
+
 TEST_CASE("a request is rejected with data, or for want of a vendor's option", "[cm]") {
   two_processes both;
   both.listen();

@@ -253,6 +253,8 @@ TEST_CASE("a request that lies is refused", "[cm][fault]") {
     return both.take(both.client, event_kind::rejected, both.client_user).status();
   };
   CHECK(rejected_with([](message& one) { one.qp_type = IBV_QPT_UC; }) == 28);
+  CHECK(rejected_with([](message& one) { one.qp_type = IBV_QPT_XRC_SEND; }) == 28);
+  CHECK(rejected_with([](message& one) { one.qp_type = IBV_QPT_XRC_RECV; }) == 28);
   CHECK(rejected_with([](message& one) { one.path_mtu = 0; }) == 26);
   CHECK(rejected_with([](message& one) { one.path_mtu = 6; }) == 26);
   // An address that this host does not have.

@@ -79,6 +79,13 @@ def pingpong(kind, *options, size=4096, iterations=ITERATIONS, by_lid=False, on_
         both_report=True, hosts=on_hosts, **more)
 
 
+def xsrq_pingpong(*options, **more):
+    """rdma-core's, by XRC; it says no more than that all came."""
+    return Program(["ibv_xsrq_pingpong", "-d", "{device}", "-g", "{gid}", *options, "-p", "{port}"],
+                   [r"^success$"], [r"(?i)\berror\b|Failed|Couldn't|Unable"], both_report=True,
+                   needs_soft=True, **more)
+
+
 def perftest(test, *options, sizes=None, iterations=None, qps=1, by_lid=False, cm=None,
              on_hosts=False, in_group=False):
     """perftest's: a line of figures for each size, not all of them zero. Its standard deviation can
@@ -244,6 +251,8 @@ TABLE = {
     "ud_pingpong_events": pingpong("ud", "-e", size=1024),
     "srq_pingpong": pingpong("srq", on_hosts=True),
     "srq_pingpong_events": pingpong("srq", "-e"),
+    "xsrq_pingpong": xsrq_pingpong("-n", "200", hosts=True),
+    "xsrq_pingpong_events": xsrq_pingpong("-n", "200", "-e"),
     "send_lat_rc": perftest("send_lat"),
     "send_lat_rc_events": perftest("send_lat", "-e"),
     "send_lat_rc_large": perftest("send_lat", sizes=[LARGEST], iterations=5),
@@ -335,6 +344,10 @@ TABLE = {
                  port=7471, server_stays=True, hosts=True),
     "rdma_client": cm("rdma_server -p {port}", "rdma_client -s {server} -p {port}",
                       [r"^rdma_client: end 0$"], hosts=True),
+    "rdma_xclient": cm("rdma_xserver -p {port}", "rdma_xclient -s {server} -p {port}",
+                       [r"^rdma_xclient: end 0$"], hosts=True),
+    "rdma_xclient_xrc": cm("rdma_xserver -c x -p {port}", "rdma_xclient -c x -s {server} -p {port}",
+                           [r"^rdma_xclient: end 0$"], hosts=True, needs_soft=True),
     "rstream": stream("rstream"),
     "rstream_blocking": stream("rstream", "-T b", size=(1 << 20) + 1, count=5, iterations=2),
     "rstream_async": stream("rstream", "-k 1", polls=True, size=65536, count=20),

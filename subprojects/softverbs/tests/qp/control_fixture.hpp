@@ -70,6 +70,7 @@ class device {
     address_handle ah{};
     ah.handle.context = ctx;
     ah.handle.pd = pd;
+    ah.pd = pd;
     ah.gid = ah.source_gid = gid_at(0);
     return ah;
   }
