@@ -53,11 +53,12 @@ task<multicast_membership> datagram_socket::member(detail::counted_ref<detail::d
 }
 
 task<multicast_membership> datagram_socket::join(std::string_view ip_group,
-                                                 const join_options& options) {
+                                                 const multicast_membership::options& options) {
   return member(state_, state().mgid_of(detail::parse_ip_group(ip_group)), options.send_only);
 }
 
-task<multicast_membership> datagram_socket::join(const ibv_gid& mgid, const join_options& options) {
+task<multicast_membership> datagram_socket::join(const ibv_gid& mgid,
+                                                 const multicast_membership::options& options) {
   return member(state_, mgid, options.send_only);
 }
 

@@ -47,15 +47,15 @@ struct datagram_counters {
   std::uint64_t groups_joined = 0;    ///< Multicast groups that were joined.
 };
 
-/// Options of `datagram_socket::join`.
-struct join_options {
-  bool send_only = false;  ///< The socket sends to the group, and receives nothing of it.
-};
-
 /// A socket's membership of a multicast group. Leaves the group when dropped, before or after the
 /// socket. Move-only. \thread the executor's.
 class CORDMA_EXPORT multicast_membership {
  public:
+  /// Options of `datagram_socket::join`.
+  struct options {
+    bool send_only = false;  ///< The socket sends to the group, and receives nothing of it.
+  };
+
   multicast_membership() noexcept = default;  ///< Empty: only destruction and assignment.
   multicast_membership(multicast_membership&&) noexcept = default;
   multicast_membership& operator=(multicast_membership&&) noexcept = default;
@@ -134,9 +134,9 @@ class CORDMA_EXPORT datagram_socket {
   ///   group. errc::refused: the group has another Q_Key, which the detail names.
   /// \cost  a few system calls; on InfiniBand an answer of the subnet manager's.
   [[nodiscard]] task<multicast_membership> join(std::string_view ip_group,
-                                                const join_options& options = {});
+                                                const multicast_membership::options& options = {});
   [[nodiscard]] task<multicast_membership> join(const ibv_gid& mgid,
-                                                const join_options& options = {});
+                                                const multicast_membership::options& options = {});
 
   /// Posts a buffer for one datagram, of at least `payload_max` bytes.
   /// \errors  errc::wrong_length: the buffer is shorter, and a stranger's datagram could end the
