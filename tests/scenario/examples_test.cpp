@@ -231,7 +231,7 @@ TEST_CASE("example 12 answers TCP clients by calls, on one thread with asio",
           "[scenario][device]") {
   const outcome ran = run_example("12_asio_front '" + device() + "' one two one");
   INFO(ran.output);
-  CHECK(ran.status == 0);
+  CHECK(ran.exit_status == 0);
   CHECK(ran.output == "one 1\ntwo 1\none 2\n");
 }
 #endif
