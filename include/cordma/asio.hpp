@@ -46,8 +46,9 @@ namespace cordma {
 /// waits. They may start and end what the executor's coroutines wait for, and must not throw. While
 /// the reactor lives, the context does not run out of work; one that the program has stopped is
 /// waited in no more.
-/// \errors errc::refused, from `executor::run`: it was called in a handler of the context, inside
-///   of which asio does not count its work.
+/// \errors errc::refused, from the first `executor::run`: it was called in a handler of the
+/// context,
+///   inside of which asio does not count its work.
 /// \thread the executor's; the context must outlive it, and no other thread runs the context.
 /// \cost a turn of the context in each iteration that asks the kernel.
 class asio_reactor final : public reactor {
@@ -75,7 +76,9 @@ class asio_reactor final : public reactor {
   void poll() noexcept override {
     inner_->poll();
     alarm_fired_ |= inner_->take_alarm();
-    context_.poll();
+    // Handlers that post others must not starve the executor.
+    for (unsigned n = 0; n < handlers_per_poll && context_.poll_one() != 0; ++n) {
+    }
   }
   void wait() noexcept override {
     if (context_.stopped()) {
@@ -87,10 +90,11 @@ class asio_reactor final : public reactor {
     }
     poll();
   }
-  [[nodiscard]] int arm() noexcept override { return inner_->arm(); }
   void wake() noexcept override { inner_->wake(); }
 
  private:
+  static constexpr unsigned handlers_per_poll = 64;
+
   void wait_for_inner() {
     struct ended {
       using allocator_type = frame_cache::detail::allocator<void>;
@@ -190,6 +194,7 @@ class asio_wait final : private waiter, public frame_cache::recycled {
     auto call = [handler = std::move(handler), thrown = std::move(thrown),
                  got = std::move(got)]() mutable {
       if constexpr (std::is_void_v<value>) {
+        static_cast<void>(got);
         std::move(handler)(std::move(thrown));
       } else {
         std::move(handler)(std::move(thrown), got ? std::move(*got) : nothing_for<value>());

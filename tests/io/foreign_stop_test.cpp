@@ -44,8 +44,7 @@ TEMPLATE_TEST_CASE("a stop by another thread and the end of the wait may come at
   int returned = 0, stopped = 0;
   for (int round = 0; round < 200; ++round) {
     event set{ex};
-    const auto nested = [](event& e) -> task<> { co_await e.wait(); };
-    const auto body = [&](std::stop_token) -> foreign<TestType> { co_await nested(set); };
+    const auto body = [&](std::stop_token) -> foreign<TestType> { co_await set.wait(); };
     std::stop_source source;
     const auto running = body(source.get_token());
     const std::jthread other{[&] { source.request_stop(); }};

@@ -46,6 +46,7 @@ class combinator : public operation_base<Derived>, private stop_callback {
     }({scheduler, stop_token{stop_}}, std::index_sequence_for<Ops...>{});
     if (--pending_ > 0) return false;
     unlink();
+    static_cast<void>(waiter_.take());  // The waiter may go before this does.
     return true;
   }
 

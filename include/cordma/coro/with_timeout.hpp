@@ -36,6 +36,7 @@ class [[nodiscard]] with_timeout_op : public operation_base<with_timeout_op<Op>>
     }
     if (!op_.start(*this, {scheduler_, stop_token{stop_}})) return false;
     leave();
+    static_cast<void>(parent_.take());  // The waiter may go before this does.
     return true;
   }
   [[nodiscard]] cordma::scheduler* own_scheduler() const noexcept {
