@@ -123,12 +123,15 @@ task<> datagram_state::find_route(counted_ref<datagram_state> self, datagram_add
   if (s.routes_.find(path_key{path}) == nullptr) s.make_route(path);
 }
 
-void datagram_state::make_route(const verbs::address_vector& path) {
+void datagram_state::make_route(const verbs::address_vector& path) try {
   routes_.insert(path_key{path}, verbs::address_handle{resources_.pd, port_.number, path});
   note(&datagram_counters::routes_made, &datagram_totals::routes_made);
   const send_queue& sends = qp_->sends();
   note(&datagram_counters::routes_given_up, &datagram_totals::routes_given_up,
        routes_.trim(sends.posted_total(), sends.in_flight()));
+} catch (...) {
+  note(&datagram_counters::routes_failed, &datagram_totals::routes_failed);
+  throw;
 }
 
 void datagram_state::close() noexcept {
