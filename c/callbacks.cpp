@@ -181,7 +181,8 @@ int cordma_dispatch(cordma_context in) {
     if (c.loop == nullptr)
       return note(CORDMA_WRONG_STATE,
                   "cordma_dispatch: make the context with options.loop = CORDMA_DESCRIPTOR");
-    if (c.is_running()) return in_callback();
+    if (runs_context) return in_callback();
+    const context_run here;
     c.rt.executor().run(c.loop->until_idle());
     return int{CORDMA_OK};
   });

@@ -137,6 +137,7 @@ task<> context::shut_down(std::int64_t timeout_us) {
 }
 
 void context::serve() {
+  const context_run here;
   rt.run([](context& self) -> task<> {
     co_await self.is_released_.wait();
     co_await self.shut_down(self.goodbye_us_);

@@ -99,6 +99,7 @@ void context::finish(Op& op) {
     }
   }
   fast_calls_left_ = fast_calls_max;
+  const context_run here;
   rt.executor().run(op.rest(rt.executor()));
 }
 

@@ -21,8 +21,10 @@
  * no peer.
  *
  * **Callbacks** run on the context's thread: its own, or the program's in `cordma_dispatch` and in
- * blocking calls. They may make any call that does not wait, and close anything but the context;
- * one that would wait gives `CORDMA_IN_CALLBACK`. A callback must return: no longjmp, no exception.
+ * blocking calls. They may make any call that does not wait, and close anything but a context. One
+ * that would wait gives `CORDMA_IN_CALLBACK`, whatever context it is for; so does each call for
+ * another context with `CORDMA_THREAD`, as it waits for that thread. A callback must return: no
+ * longjmp, no exception.
  */
 #ifndef CORDMA_H
 #define CORDMA_H
@@ -64,7 +66,7 @@ enum cordma_status {
   CORDMA_REFUSED = 23,
   CORDMA_BAD_HANDLE = 64,   /**< Null, closed, or of another kind. */
   CORDMA_WRONG_THREAD = 65, /**< The context belongs to another thread. */
-  CORDMA_IN_CALLBACK = 66,  /**< Would wait in a callback, for what the callback holds up. */
+  CORDMA_IN_CALLBACK = 66,  /**< Would wait in a callback. */
   CORDMA_BAD_ARGUMENT = 67,
   CORDMA_WRONG_STATE = 68, /**< Not now: the text says what must come before. */
   CORDMA_CANCELLED = 69,   /**< Stopped by `cordma_stop` or `cordma_release`. */
@@ -136,7 +138,8 @@ CORDMA_API int cordma_close(cordma_listener listener);
 CORDMA_API int cordma_connect(cordma_context context, const char* address, int64_t timeout_us,
                               cordma_connection* made);
 /** Ends a connection: waits for what is posted and for the peer's goodbye. The handle is closed
- * whatever is returned. In a callback, or with 0, the rest goes on without the caller. */
+ * whatever is returned, unless the call is refused (`CORDMA_WRONG_THREAD`, `CORDMA_IN_CALLBACK`).
+ * In a callback, or with 0, the rest goes on without the caller. */
 CORDMA_API int cordma_disconnect(cordma_connection connection, int64_t timeout_us);
 
 /* --------------------------------------------------------------------------------- memory */
@@ -290,7 +293,7 @@ CORDMA_API int cordma_post(cordma_connection connection, const cordma_work* work
  * than CORDMA_DESCRIPTOR. */
 CORDMA_API int cordma_descriptor(cordma_context context, int* descriptor);
 /** Does what is there, without waiting for more, and runs callbacks. Returns after a bounded amount
- * of work; the descriptor stays readable while there is more. */
+ * of work; the descriptor stays readable while there is more. Not in a callback. */
 CORDMA_API int cordma_dispatch(cordma_context context);
 
 #ifdef __cplusplus
