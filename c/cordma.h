@@ -220,7 +220,8 @@ CORDMA_API int cordma_fetch_add(cordma_connection connection, cordma_remote remo
                                 uint64_t addend, uint64_t* before, int64_t timeout_us);
 
 /** Sends the same bytes to `count` peers at once; each takes them by `cordma_receive`. All are of
- * one context. Waits for all, and returns the first failure in the order of the peers. */
+ * one context; null is this side, and is left out. Waits for all, and returns the first failure in
+ * the order of the peers. */
 CORDMA_API int cordma_broadcast(const cordma_connection* peers, size_t count, cordma_memory memory,
                                 size_t offset, size_t bytes, int64_t timeout_us);
 /** Sends block k of `bytes` each to peer k, and puts peer k's into block k of `into`. Each of the
@@ -232,7 +233,9 @@ CORDMA_API int cordma_all_to_all(const cordma_connection* peers, size_t count, c
 
 /* ------------------------------------------------------------------------------- callbacks */
 
-/** A client has come (CORDMA_OK), or no more will: the listener failed. */
+/** A client has come (CORDMA_OK). With another status `made` is null. Then either the listener
+ * failed and no more will come, and `cordma_stop` gives CORDMA_WRONG_STATE; or only this client
+ * could not be taken (memory, handles), and accepting goes on. */
 typedef void cordma_accepted(cordma_listener listener, cordma_connection made, int status,
                              void* user);
 /** A connect ended; `made` is null unless `status` is CORDMA_OK. */
@@ -247,7 +250,8 @@ typedef void cordma_failed(cordma_connection connection, int status, void* user)
  * request, also after `cordma_disconnect`, and in `cordma_release` at the latest. */
 typedef void cordma_completed(cordma_connection connection, int status, uint64_t value, void* user);
 
-/** From `cordma_start` until `cordma_stop`, `accepted` gets the clients. */
+/** From `cordma_start` until `cordma_stop`, `accepted` gets the clients. One that comes just as
+ * `cordma_stop` is called may be disconnected. */
 CORDMA_API int cordma_set_accept_callback(cordma_listener listener, cordma_accepted* accepted,
                                           void* user);
 CORDMA_API int cordma_start(cordma_listener listener);
