@@ -142,7 +142,6 @@ TEST_CASE("callbacks accept a client and answer its messages", "[c][device]") {
 TEST_CASE("a callback waits for no other context", "[c][device]") {
   // The sides have a thread each, whose callbacks would wait for each other.
   const c_pair threads{on_device(CORDMA_THREAD)};
-  const c_context here{CORDMA_CALLS};
   const c_memory memory{threads.client, 64};
   struct state {
     cordma_context other;
