@@ -30,8 +30,8 @@ inline int wrong_thread() noexcept {
 inline int in_callback() noexcept {
   return note(
       CORDMA_IN_CALLBACK,
-      "the call would wait in a callback, for what the callback holds up: post the request, "
-      "or wait after the callback has returned");
+      "the call would wait in a callback, for what the callback holds up or for the thread of "
+      "another context: post the request, or call after the callback has returned");
 }
 
 /// \errors `misuse`, always: for a handle that goes not with the first one of a call.
@@ -62,6 +62,7 @@ class foreign_call : public foreign_calls::call {
  public:
   int made_by(const std::shared_ptr<foreign_calls>& calls, kind of) {
     if (calls == nullptr) return wrong_thread();
+    if (runs_context) return in_callback();
     if (!calls->submit(*this)) return bad_handle(of);
     wait();
     return how_.status == CORDMA_OK ? CORDMA_OK : note(how_);
@@ -169,7 +170,7 @@ int block(handle number, std::int64_t timeout_us, Start start, Take take) noexce
     return guarded([&] {
       T& what = static_cast<T&>(*here.what);
       context& in = what.owner;
-      if (in.is_running()) return in_callback();
+      if (runs_context) return in_callback();
       bounded op{start(what), timeout_us};
       if (!op.begin(in.rt.executor())) in.finish(op);
       in.kick();

@@ -37,7 +37,8 @@ class next_client_op : public cordma::operation_base<next_client_op> {
 task<> accept_all(ref<listener_object> l, ref<accept_run> run) {
   while (!run->stop.stop_requested() && l->acceptor) {
     auto next = co_await as_result(next_client_op{*l->acceptor, run});
-    if (next.is_cancelled() || !l->acceptor) co_return;
+    // A client that was promised before the stop is dropped.
+    if (next.is_cancelled() || run->stop.stop_requested() || !l->acceptor) co_return;
     cordma_connection made = nullptr;
     const int status = guarded([&] {
       if (next.has_failure()) return note(outcome_of(next.failure()));
@@ -180,7 +181,8 @@ int cordma_dispatch(cordma_context in) {
     if (c.loop == nullptr)
       return note(CORDMA_WRONG_STATE,
                   "cordma_dispatch: make the context with options.loop = CORDMA_DESCRIPTOR");
-    if (c.is_running()) return in_callback();
+    if (runs_context) return in_callback();
+    const context_run here;
     c.rt.executor().run(c.loop->until_idle());
     return int{CORDMA_OK};
   });

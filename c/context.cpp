@@ -96,6 +96,8 @@ context::context(context_options&& options, std::shared_ptr<foreign_calls> by)
 context::~context() = default;
 
 void context::adopt(kind of, object& what) {
+  if (is_shut_)
+    throw misuse{CORDMA_CANCELLED, "cordma_release has begun: the context takes nothing new"};
   handles().add(of, what, calls);
   if (&what != this) objects_.push_back(what);
 }
@@ -106,6 +108,7 @@ void context::abandon(object& what) noexcept {
 }
 
 task<> context::shut_down(std::int64_t timeout_us) {
+  is_shut_ = true;
   scope goodbyes{rt.executor()};
   std::vector<ref<object>> closed;
   while (!objects_.empty()) {
@@ -134,6 +137,7 @@ task<> context::shut_down(std::int64_t timeout_us) {
 }
 
 void context::serve() {
+  const context_run here;
   rt.run([](context& self) -> task<> {
     co_await self.is_released_.wait();
     co_await self.shut_down(self.goodbye_us_);

@@ -38,7 +38,7 @@ class context final : public object {
   ~context() override;
 
   /// Adds an object to the table. It is closed with the context at the latest.
-  /// \errors `std::bad_alloc`; errc::limit_exceeded.
+  /// \errors `std::bad_alloc`; errc::limit_exceeded; `misuse`: `shut_down` has begun.
   void adopt(kind of, object& what);
   /// Closes the handle of an object, which lives as long as somebody refers to it.
   static void abandon(object& what) noexcept;
@@ -86,6 +86,7 @@ class context final : public object {
  private:
   event is_released_{rt.executor()};
   intrusive_list<object> objects_;
+  bool is_shut_ = false;  // `shut_down` has begun: nobody would close what comes now.
 };
 
 template <class Op>
@@ -98,6 +99,7 @@ void context::finish(Op& op) {
     }
   }
   fast_calls_left_ = fast_calls_max;
+  const context_run here;
   rt.executor().run(op.rest(rt.executor()));
 }
 

@@ -21,8 +21,10 @@
  * no peer.
  *
  * **Callbacks** run on the context's thread: its own, or the program's in `cordma_dispatch` and in
- * blocking calls. They may make any call that does not wait, and close anything but the context;
- * one that would wait gives `CORDMA_IN_CALLBACK`. A callback must return: no longjmp, no exception.
+ * blocking calls. They may make any call that does not wait, and close anything but a context. One
+ * that would wait gives `CORDMA_IN_CALLBACK`, whatever context it is for; so does each call for
+ * another context with `CORDMA_THREAD`, as it waits for that thread. A callback must return: no
+ * longjmp, no exception.
  */
 #ifndef CORDMA_H
 #define CORDMA_H
@@ -64,7 +66,7 @@ enum cordma_status {
   CORDMA_REFUSED = 23,
   CORDMA_BAD_HANDLE = 64,   /**< Null, closed, or of another kind. */
   CORDMA_WRONG_THREAD = 65, /**< The context belongs to another thread. */
-  CORDMA_IN_CALLBACK = 66,  /**< Would wait in a callback, for what the callback holds up. */
+  CORDMA_IN_CALLBACK = 66,  /**< Would wait in a callback. */
   CORDMA_BAD_ARGUMENT = 67,
   CORDMA_WRONG_STATE = 68, /**< Not now: the text says what must come before. */
   CORDMA_CANCELLED = 69,   /**< Stopped by `cordma_stop` or `cordma_release`. */
@@ -136,7 +138,8 @@ CORDMA_API int cordma_close(cordma_listener listener);
 CORDMA_API int cordma_connect(cordma_context context, const char* address, int64_t timeout_us,
                               cordma_connection* made);
 /** Ends a connection: waits for what is posted and for the peer's goodbye. The handle is closed
- * whatever is returned. In a callback, or with 0, the rest goes on without the caller. */
+ * whatever is returned, unless the call is refused (`CORDMA_WRONG_THREAD`, `CORDMA_IN_CALLBACK`).
+ * In a callback, or with 0, the rest goes on without the caller. */
 CORDMA_API int cordma_disconnect(cordma_connection connection, int64_t timeout_us);
 
 /* --------------------------------------------------------------------------------- memory */
@@ -217,7 +220,8 @@ CORDMA_API int cordma_fetch_add(cordma_connection connection, cordma_remote remo
                                 uint64_t addend, uint64_t* before, int64_t timeout_us);
 
 /** Sends the same bytes to `count` peers at once; each takes them by `cordma_receive`. All are of
- * one context. Waits for all, and returns the first failure in the order of the peers. */
+ * one context; null is this side, and is left out. Waits for all, and returns the first failure in
+ * the order of the peers. */
 CORDMA_API int cordma_broadcast(const cordma_connection* peers, size_t count, cordma_memory memory,
                                 size_t offset, size_t bytes, int64_t timeout_us);
 /** Sends block k of `bytes` each to peer k, and puts peer k's into block k of `into`. Each of the
@@ -229,7 +233,9 @@ CORDMA_API int cordma_all_to_all(const cordma_connection* peers, size_t count, c
 
 /* ------------------------------------------------------------------------------- callbacks */
 
-/** A client has come (CORDMA_OK), or no more will: the listener failed. */
+/** A client has come (CORDMA_OK). With another status `made` is null. Then either the listener
+ * failed and no more will come, and `cordma_stop` gives CORDMA_WRONG_STATE; or only this client
+ * could not be taken (memory, handles), and accepting goes on. */
 typedef void cordma_accepted(cordma_listener listener, cordma_connection made, int status,
                              void* user);
 /** A connect ended; `made` is null unless `status` is CORDMA_OK. */
@@ -244,7 +250,8 @@ typedef void cordma_failed(cordma_connection connection, int status, void* user)
  * request, also after `cordma_disconnect`, and in `cordma_release` at the latest. */
 typedef void cordma_completed(cordma_connection connection, int status, uint64_t value, void* user);
 
-/** From `cordma_start` until `cordma_stop`, `accepted` gets the clients. */
+/** From `cordma_start` until `cordma_stop`, `accepted` gets the clients. One that comes just as
+ * `cordma_stop` is called may be disconnected. */
 CORDMA_API int cordma_set_accept_callback(cordma_listener listener, cordma_accepted* accepted,
                                           void* user);
 CORDMA_API int cordma_start(cordma_listener listener);
@@ -290,7 +297,7 @@ CORDMA_API int cordma_post(cordma_connection connection, const cordma_work* work
  * than CORDMA_DESCRIPTOR. */
 CORDMA_API int cordma_descriptor(cordma_context context, int* descriptor);
 /** Does what is there, without waiting for more, and runs callbacks. Returns after a bounded amount
- * of work; the descriptor stays readable while there is more. */
+ * of work; the descriptor stays readable while there is more. Not in a callback. */
 CORDMA_API int cordma_dispatch(cordma_context context);
 
 #ifdef __cplusplus

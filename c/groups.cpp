@@ -16,11 +16,12 @@ namespace {
 class peer_set {
  public:
   /// \errors `misuse`.
-  peer_set(context& in, std::span<const cordma_connection> peers) : in_{&in}, peers_{peers} {
+  peer_set(context& in, std::span<const cordma_connection> peers, bool receives)
+      : in_{&in}, peers_{peers} {
     for (cordma_connection peer : peers) {
       if (peer == nullptr) continue;
       const connection_object& c = found<connection_object>(in, number_of(peer));
-      if (c.received != nullptr)
+      if (receives && c.received != nullptr)
         throw misuse{CORDMA_WRONG_STATE, "a peer's messages go to its receive callback"};
     }
   }
@@ -117,8 +118,8 @@ int exchange_all(std::span<const cordma_connection> peers, cordma_memory memory,
   const int status = block<memory_object>(
       number_of(memory), timeout_us,
       [&](memory_object& m) {
-        return exchange(m.owner.rt.executor(), peer_set{m.owner, peers}, m.slice(offset, all_bytes),
-                        into, bytes, receives);
+        return exchange(m.owner.rt.executor(), peer_set{m.owner, peers, receives},
+                        m.slice(offset, all_bytes), into, bytes, receives);
       },
       [&](const outcome& ended) { how = ended; });
   return status == CORDMA_OK ? told(how) : status;

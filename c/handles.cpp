@@ -15,8 +15,11 @@ namespace {
 detail::fork_mutex mutex;
 std::atomic<std::uint64_t> threads{0};
 
-/// The child's thread is none of the parent's: it owns no context.
-void forget_thread() noexcept { thread_number = 0; }
+/// The child's thread is none of the parent's: it owns and runs no context.
+void forget_thread() noexcept {
+  thread_number = 0;
+  runs_context = false;
+}
 [[maybe_unused]] const int registered = ::pthread_atfork(nullptr, nullptr, &forget_thread);
 
 }  // namespace

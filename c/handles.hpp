@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace cordma::c {
@@ -46,6 +47,20 @@ std::uint64_t number_thread() noexcept;
 inline std::uint64_t this_thread() noexcept {
   return thread_number != 0 ? thread_number : number_thread();
 }
+
+/// True while the calling thread runs a context. What waits then could wait for itself.
+inline thread_local constinit bool runs_context = false;
+
+/// Notes that the calling thread runs a context, until it is destroyed.
+class context_run {
+ public:
+  context_run() noexcept : before_{std::exchange(runs_context, true)} {}
+  context_run(context_run&&) = delete;
+  ~context_run() { runs_context = before_; }
+
+ private:
+  const bool before_;
+};
 
 /// All handles of the process. A handle is checked without a lock: by its slot's number, which
 /// includes a generation, and by the slot's thread. Slots are never freed, so that any number may

@@ -64,12 +64,13 @@ int cordma_post(cordma_connection connection, const cordma_work* work, int64_t t
     cordma::scheduler& on = in.rt.executor();
     send_queue& queue = c.link.qp().sends();
     const auto begin = [&](const auto& request) {
+      const cordma::time_point next = on.next_deadline();
       post& one = in.posts.take();
       one.connection = c.number;
       one.completed = completed;
       one.user = user;
       const int status = one.begin(on, queue, request, timeout_us);
-      if (on.has_ready()) in.kick();
+      if (on.has_ready() || on.next_deadline() < next) in.kick();
       return status;
     };
     constexpr std::uint64_t word = sizeof(std::uint64_t);

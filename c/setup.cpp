@@ -69,7 +69,8 @@ handle init_here(context_options&& options) {
 }
 
 int release_here(context& in, std::int64_t timeout_us) {
-  if (in.is_running()) return in_callback();
+  if (runs_context) return in_callback();
+  const context_run here;
   const ref<context> kept{in};
   context::abandon(in);
   in.rt.executor().run(in.shut_down(timeout_us));
@@ -193,9 +194,7 @@ int cordma_disconnect(cordma_connection connection, int64_t timeout_us) {
     context::abandon(c);
     return std::move(c.link);
   };
-  const auto here = handles().find(kind::connection, number);
-  const bool waits =
-      timeout_us != 0 && (here.how != handle_table::state::found || !here.what->owner.is_running());
+  const bool waits = timeout_us != 0 && !runs_context;
   if (!waits) {
     return enter<connection_object>(number, [&](connection_object& c) {
       context& in = c.owner;

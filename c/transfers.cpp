@@ -54,7 +54,7 @@ template <class Make, class Take>
   return guarded([&] {
     auto& c = static_cast<connection_object&>(*here.what);
     context& in = c.owner;
-    if (in.is_running()) [[unlikely]]
+    if (runs_context) [[unlikely]]
       return in_callback();
     direct_request request{c.link.qp().sends(), make(c), timeout_us};
     if (!request.begin()) in.finish(request);

@@ -139,6 +139,69 @@ TEST_CASE("callbacks accept a client and answer its messages", "[c][device]") {
   CHECK(client.answers.blocked == CORDMA_IN_CALLBACK);
 }
 
+TEST_CASE("a callback waits for no other context", "[c][device]") {
+  // The sides have a thread each, whose callbacks would wait for each other.
+  const c_pair threads{on_device(CORDMA_THREAD)};
+  const c_memory memory{threads.client, 64};
+  struct state {
+    cordma_context other;
+    cordma_connection of_other;
+    told<std::array<int, 4>> statuses;
+  } seen{threads.client, threads.here, {}};
+  CHECK_OK(cordma_set_receive_callback(
+      threads.there,
+      [](cordma_connection, const void*, const cordma_message*, void* user) {
+        auto& self = *static_cast<state*>(user);
+        cordma_listener made = nullptr;
+        char text = 0;
+        self.statuses.set({cordma_listen(self.other, nullptr, &made),
+                           cordma_receive(self.of_other, &text, 1, nullptr, long_us),
+                           cordma_disconnect(self.of_other, long_us),
+                           cordma_release(self.other, long_us)});
+      },
+      nullptr, &seen));
+  CHECK_OK(cordma_send(threads.here, memory, 0, 8, long_us));
+  constexpr int refused = CORDMA_IN_CALLBACK;
+  CHECK(seen.statuses.get() == std::array<int, 4>{refused, refused, refused, refused});
+}
+
+TEST_CASE("a callback runs no other context of its thread", "[c][device]") {
+  const c_pair both;
+  c_context other;
+  const c_memory memory{both.client, 64}, theirs{both.server.context, 64};
+  cordma_connection of_other = nullptr;
+  CHECK_OK(cordma_connect(other, both.server.address.c_str(), long_us, &of_other));
+  cordma_listener listener = nullptr;
+  CHECK_OK(cordma_listen(other, nullptr, &listener));
+  struct state {
+    cordma_context other;
+    cordma_connection of_other;
+    cordma_listener listener;
+    int received = -1;
+    int released = -1;
+    int closed = -1;
+  } seen{other, of_other, listener};
+  CHECK_OK(cordma_start_connect(
+      both.client, "unix:@cordma-c-nobody", long_us,
+      [](cordma_connection, int, void* user) {
+        auto& self = *static_cast<state*>(user);
+        char text = 0;
+        self.received = cordma_receive(self.of_other, &text, 1, nullptr, 0);
+        self.released = cordma_release(self.other, long_us);
+        self.closed = cordma_close(self.listener);
+      },
+      &seen));
+  CHECK_OK(cordma_send(both.there, theirs, 0, 8, long_us));
+  char text[8];
+  while (seen.closed == -1) {
+    const int status = cordma_receive(both.here, text, sizeof text, nullptr, 1000);
+    REQUIRE((status == CORDMA_OK || status == CORDMA_TIMED_OUT));
+  }
+  CHECK(seen.received == CORDMA_IN_CALLBACK);
+  CHECK(seen.released == CORDMA_IN_CALLBACK);
+  CHECK(seen.closed == CORDMA_OK);
+}
+
 TEST_CASE("messages that go to a callback are not received otherwise", "[c][device]") {
   echo_client client;
   cordma_connection there = client.answers.client.get();

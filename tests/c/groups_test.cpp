@@ -87,6 +87,21 @@ TEST_CASE("a broadcast reaches each peer", "[c][device]") {
   }
 }
 
+TEST_CASE("a broadcast goes to peers whose messages a callback takes; an all-to-all does not",
+          "[c][device]") {
+  const auto set = made_set(2);
+  const c_memory memory{set[0]->own.context, 2 * block_bytes};
+  memory.put("to all");
+  const auto ignore = [](cordma_connection, const void*, const cordma_message*, void*) {};
+  CHECK_OK(cordma_set_receive_callback(set[0]->peers[1], ignore, nullptr, nullptr));
+  CHECK_OK(cordma_broadcast(set[0]->peers.data(), 2, memory, 0, 6, long_us));
+  std::array<char, 2 * block_bytes> text{};
+  CHECK_OK(cordma_receive(set[1]->peers[0], text.data(), text.size(), nullptr, long_us));
+  CHECK(std::string(text.data()) == "to all");
+  CHECK(cordma_all_to_all(set[0]->peers.data(), 2, memory, 0, text.data(), block_bytes, long_us) ==
+        CORDMA_WRONG_STATE);
+}
+
 TEST_CASE("an all-to-all in which a member is missing is late, or finds it gone", "[c][device]") {
   const auto set = made_set(2);
   const c_memory memory{set[0]->own.context, 2 * block_bytes};

@@ -132,6 +132,29 @@ TEST_CASE("deadlines pass in a program's loop", "[c][device]") {
   ::close(fd);
 }
 
+TEST_CASE("the deadline of a posted request makes the descriptor readable", "[c][device]") {
+  cordma_options few = on_device(CORDMA_THREAD);
+  few.receives = 1;
+  const c_pair both{on_device(CORDMA_DESCRIPTOR), few};
+  program_loop loop{both.client};
+  const c_memory mine{both.client, 64};
+  CHECK_OK(cordma_send(both.here, mine, 0, 8, long_us));
+  loop.settle();
+  cordma_work work{};
+  work.kind = CORDMA_SEND;
+  work.memory = mine;
+  work.bytes = 8;
+  int status = -1;
+  // The peer has no receive left, so that the device has nothing to tell.
+  CHECK_OK(cordma_post(
+      both.here, &work, 1000,
+      [](cordma_connection, int how, std::uint64_t, void* user) { *static_cast<int*>(user) = how; },
+      &status));
+  CHECK(loop.is_readable());
+  REQUIRE(loop.run_until([&] { return status != -1; }));
+  CHECK(status == CORDMA_TIMED_OUT);
+}
+
 TEST_CASE("an idle context leaves its descriptor quiet", "[c][device]") {
   const c_pair both{on_device(CORDMA_DESCRIPTOR)};
   program_loop loop{both.client};

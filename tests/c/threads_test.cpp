@@ -1,6 +1,8 @@
 #include "c/c_pair.hpp"
 
 #include <atomic>
+#include <future>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -52,6 +54,50 @@ TEST_CASE("a release ends what other threads wait for", "[c][device]") {
   for (auto& one : threads) one.join();
   // A thread that comes after the release has no handle.
   for (const int status : statuses) CHECK(status != CORDMA_OK);
+}
+
+TEST_CASE("a connect that ends while a release says goodbye is cancelled", "[c][device]") {
+  const c_server other;
+  c_context client;
+  std::promise<std::string> address;
+  std::promise<void> connected;
+  // A peer that answers no goodbye before the connect has ended.
+  std::thread peer{[&, options = on_device()] {
+    cordma_context own = nullptr;
+    cordma_listener listener = nullptr;
+    cordma_connection made = nullptr;
+    std::array<char, 64> text{};
+    cordma_init(&options, &own);
+    cordma_listen(own, nullptr, &listener);
+    cordma_address(listener, text.data(), text.size());
+    address.set_value(text.data());
+    cordma_accept(listener, long_us, &made);
+    connected.get_future().wait();
+    cordma_release(own, long_us);
+  }};
+  cordma_connection here = nullptr;
+  const int first = cordma_connect(client, address.get_future().get().c_str(), long_us, &here);
+  struct outcome {
+    std::promise<void>& connected;
+    int status = -1;
+    cordma_connection made = nullptr;
+  } told{connected};
+  const int begun = cordma_start_connect(
+      client, other.address.c_str(), long_us,
+      [](cordma_connection made, int status, void* user) {
+        auto& it = *static_cast<outcome*>(user);
+        it.status = status;
+        it.made = made;
+        it.connected.set_value();
+      },
+      &told);
+  const int released = client.release();
+  peer.join();
+  CHECK(first == CORDMA_OK);
+  CHECK(begun == CORDMA_OK);
+  CHECK(released == CORDMA_OK);
+  CHECK(told.status == CORDMA_CANCELLED);
+  CHECK(told.made == nullptr);
 }
 
 TEST_CASE("two threads release one context: one of them does", "[c][device]") {
