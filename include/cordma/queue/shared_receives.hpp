@@ -114,7 +114,7 @@ class CORDMA_EXPORT shared_receives : private timer {
   /// Returns a buffer whose receive completed without a message for anybody.
   void put_back(std::uint32_t number) noexcept;
   /// Keeps a message, whose buffer its share has taken, for `next_message`.
-  void deliver(std::uint32_t number, const ibv_wc& wc) noexcept;
+  void deliver(receive_share& of, std::uint32_t number, const ibv_wc& wc) noexcept;
   /// Handles IBV_EVENT_SRQ_LIMIT_REACHED.
   void limit_reached() noexcept;
 
@@ -122,7 +122,8 @@ class CORDMA_EXPORT shared_receives : private timer {
   friend class receive_share;
   using holder = detail::receive_holder;
 
-  static constexpr std::uint32_t no_buffer = ~0u;
+  using arrived_list = detail::arrived_list;
+
   /// A message that nobody has taken, by the number of its buffer.
   struct arrived {
     std::uint32_t qpn;
@@ -133,8 +134,9 @@ class CORDMA_EXPORT shared_receives : private timer {
   };
 
   [[nodiscard]] std::optional<message> take_oldest() noexcept;
+  void append(arrived_list& to, std::uint32_t number) noexcept;
   /// Puts back the buffers of a share's messages that nobody has taken.
-  void forget_messages(holder& of) noexcept;
+  void forget_messages(receive_share& of) noexcept;
   void arm_limit();
   [[nodiscard]] verbs::shared_receive_queue filled_queue();
   [[nodiscard]] request_outcome post(verbs::shared_receive_queue& queue,
@@ -189,8 +191,7 @@ class CORDMA_EXPORT shared_receives : private timer {
   bool may_lack_some_ = false;   ///< a queue pair ended before the device reported all it had taken
 
   std::vector<arrived> arrived_;  ///< empty unless the pool is for messages
-  std::uint32_t oldest_ = no_buffer;
-  std::uint32_t newest_ = no_buffer;
+  arrived_list untaken_messages_;
   semaphore untaken_{0};     ///< at least one permit, or a waiter granted one, for each message
   std::uint32_t limit_ = 0;  ///< armed at the device; 0: none
   event limit_reached_;
