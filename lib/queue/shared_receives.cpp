@@ -112,6 +112,7 @@ bool receive_share::take(std::uint32_t number) noexcept {
   if (receive_holder::held == credit_) return false;
   ++receive_holder::held;
   pool_.holders_[number] = this;
+  ++pool_.kept_;
   last_used_ = ++pool_.uses_;
   return true;
 }
@@ -185,9 +186,14 @@ void shared_receives::renew() noexcept {
     queue_ = filled_queue();
     withdrawn_.add(old);
     may_lack_some_ = false;
-    if (limit_ != 0) arm_limit();
   } catch (const error&) {
-    // The old queue still serves; a later call tries again.
+    return;  // The old queue still serves; a later call tries again.
+  }
+  if (limit_ == 0) return;
+  try {
+    arm_limit();
+  } catch (const error&) {
+    limit_reached();  // Waits end early rather than never.
   }
 }
 
@@ -240,6 +246,7 @@ void shared_receives::give_back(std::uint32_t number) noexcept {
   const request_outcome how = post(queue_, number);
   if (how.has_failed()) return lose(number, how);
   holder& h = *std::exchange(holders_[number], nullptr);
+  --kept_;
   --h.held;
   if (&h == &orphans_) return freed(1);
   is_worth_asking_ = true;
@@ -251,6 +258,7 @@ void shared_receives::put_back(std::uint32_t number) noexcept {
   const request_outcome how = post(queue_, number);
   if (!how.has_failed()) return;
   holders_[number] = &orphans_;
+  ++kept_;
   ++orphans_.held;
   ++promised_;
   lose(number, how);
@@ -275,6 +283,7 @@ void shared_receives::deliver(receive_share& of, std::uint32_t number, const ibv
   const bool is_early = of.admitted() != detail::admittance::all;
   append(is_early ? of.early_ : untaken_messages_, number);
   if (!is_early) untaken_.release();
+  check_limit();
 }
 
 std::optional<shared_receives::message> shared_receives::take_oldest() noexcept {
@@ -308,6 +317,7 @@ void shared_receives::forget_messages(receive_share& of) noexcept {
   holder& owner = of;
   const auto forget = [&](std::uint32_t number) {
     holders_[number] = nullptr;
+    --kept_;
     --owner.held;
     put_back(number);
   };
@@ -333,7 +343,10 @@ task<> shared_receives::runs_low(std::uint32_t limit) {
   co_await limit_reached_.wait();
 }
 
-void shared_receives::arm_limit() { queue_.arm_limit(limit_); }
+void shared_receives::arm_limit() {
+  queue_.arm_limit(limit_);
+  check_limit();
+}
 
 void shared_receives::limit_reached() noexcept {
   limit_ = 0;

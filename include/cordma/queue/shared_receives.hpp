@@ -92,7 +92,8 @@ class CORDMA_EXPORT shared_receives : private timer {
   /// \errors errc::not_supported: the pool is not `for_messages`.
   [[nodiscard]] task<message> next_message();
   /// Ends when the device has fewer than `limit` of the buffers (IBTA 10.2.9.2), which it tells
-  /// once for each call. A later call replaces the limit of one that still waits; both end.
+  /// once for each call. Ends at once if they are fewer already. A later call replaces the limit of
+  /// one that still waits; both end.
   /// \errors errc::limit_exceeded: `limit` is not between 1 and `buffers`. An errno of
   ///   ibv_modify_srq(3).
   [[nodiscard]] task<> runs_low(std::uint32_t limit);
@@ -138,6 +139,12 @@ class CORDMA_EXPORT shared_receives : private timer {
   /// Puts back the buffers of a share's messages that nobody has taken.
   void forget_messages(receive_share& of) noexcept;
   void arm_limit();
+  /// Ends waits for the limit if unreturned messages alone show that it is reached. Some devices
+  /// look only when they take a receive.
+  void check_limit() noexcept {
+    if (limit_ != 0 && options_.buffers - kept_ < limit_) [[unlikely]]
+      limit_reached();
+  }
   [[nodiscard]] verbs::shared_receive_queue filled_queue();
   [[nodiscard]] request_outcome post(verbs::shared_receive_queue& queue,
                                      std::uint32_t number) noexcept;
@@ -177,6 +184,7 @@ class CORDMA_EXPORT shared_receives : private timer {
   counter withdrawn_;
   holder orphans_;  ///< holder for destroyed queue pairs
   verbs::shared_receive_queue queue_;
+  std::uint32_t kept_ = 0;  ///< buffers that have a holder
   std::uint32_t promised_ = 0;
   std::uint32_t shares_ = 0;
   intrusive_list<receive_share> all_;
@@ -208,7 +216,8 @@ class CORDMA_EXPORT shared_receives::message {
 
   /// Returns which connection it came by: the number of that one's queue pair,
   /// `connection::verbs().num()`. A message of a connection that the program has just dropped may
-  /// still come.
+  /// still come. The program may keep a message longer than its connection: then a newer one may
+  /// have the number.
   [[nodiscard]] std::uint32_t qpn() const noexcept { return qpn_; }
   /// Returns the bytes that arrived, or that a WRITE with immediate data wrote.
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
