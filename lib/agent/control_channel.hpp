@@ -87,7 +87,8 @@ class control_channel final : private message_handler, private waiter {
   event::wait_op settled() noexcept;
   [[nodiscard]] bool has_settled() const noexcept { return settled_.is_set(); }
   /// Asks the peer's device whether it is there, by a frame whose end the device tells. Returns
-  /// false, and asks nothing, if the answer to the last call is due still.
+  /// false, and asks nothing, if the answer to the last call is due still, or the peer has given no
+  /// credit for the frame.
   bool probe() noexcept;
 
  private:
@@ -121,7 +122,7 @@ class control_channel final : private message_handler, private waiter {
   void send_next(outgoing& o) noexcept;
   void settle() noexcept;
   void post(frame& f, unsigned send_flags = 0) noexcept;
-  void post_signaled() noexcept;
+  [[nodiscard]] bool post_signaled() noexcept;
   [[nodiscard]] std::uint32_t in_flight() const noexcept { return sent_ - taken_by_peer_; }
 
   listener& up_;

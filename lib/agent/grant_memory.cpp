@@ -98,6 +98,9 @@ void grant_memory::prepare(grant& g, verbs::access access) {
   using enum verbs::access;
   g.access = access;
   const local_mr_slice memory = g.lent.memory.slice();
+  // Such memory is the program's own: something else may be at its address by now.
+  if (memory.block()->is_device_only() && memory.block()->generation() != memory.generation())
+    refuse_to_lend(errc::stale_slice, "the memory was invalidated");
   const verbs::memory_region* region = memory.block()->registration();
   g.isolation = isolation_for(region);
   if (g.lent.registration) {

@@ -202,6 +202,7 @@ task<> connection_state::proved() {
   }
   if (!agent->is_running())
     throw_failure(errc::disconnected, "handshake", "the peer has gone before its proof");
+  if (qp.share() != nullptr) qp.share()->admit(admittance::later);
 }
 
 task<> connection_state::resolve(const ibv_gid& gid) {
@@ -269,6 +270,9 @@ void connection_state::agree(const handshake::hello& remote, handshake::side our
   agreement = path_ ? handshake::negotiate(local_side, remote, path_->peer, ours)
                     : handshake::negotiate(local_side, remote, gid_.index, ours);
   if (path_) check_control(*path_);
+  // Only equal sides have no word between the proof and the first message.
+  if (expected && ours != handshake::side::equal && qp.share() != nullptr)
+    qp.share()->admit(admittance::none);
   const auto bring_up = [&](callback_queue_pair& pair, handshake::pair_attributes& agreed,
                             std::uint8_t timeout) {
     agreed.rtr.min_rnr_timer = options_.min_rnr_timer;
@@ -304,6 +308,7 @@ void connection_state::watch_over(std::unique_ptr<byte_channel>&& channel) {
   }
   channel_->listen(this);
   on_channel_change();  // The peer may have said its goodbye before.
+  if (qp.share() != nullptr) qp.share()->admit(admittance::all);
 }
 
 /// Where the kernel does not ask after a peer that grants no writes, the agent can. Over UC the

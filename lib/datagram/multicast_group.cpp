@@ -98,7 +98,10 @@ task<counted_ref<multicast_group>> datagram_state::join_subnet_group(ibv_gid mgi
                     "what the group is sent; open the socket with qkey %#x",
                     address.qkey, address_.qkey, address.qkey));
   }
-  if (auto* const known = find_group(address, send_only)) co_return counted_ref{*known};
+  if (auto* const known = find_group(address, send_only)) {
+    if (known->why_lost()) known->keep(std::move(member));
+    co_return counted_ref{*known};
+  }
   counted_ref made{*new multicast_group{address, send_only}};
   made->keep(std::move(member));
   if (!send_only) made->attach(qp_->verbs());

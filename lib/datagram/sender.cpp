@@ -1,5 +1,7 @@
 #include "sender.hpp"
 
+#include "ip_group.hpp"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
@@ -48,10 +50,8 @@ ibv_gid gid_at(const std::byte* at) noexcept {
   return gid;
 }
 
-}  // namespace
-
-datagram_address sender_of(const datagram_header& header,
-                           const datagram_address& receiver) noexcept {
+datagram_address said_sender_of(const datagram_header& header,
+                                const datagram_address& receiver) noexcept {
   datagram_address sender;
   sender.qpn = header.src_qpn;
   sender.qkey = receiver.qkey;
@@ -71,6 +71,16 @@ datagram_address sender_of(const datagram_header& header,
   sender.path.traffic_class =
       std::uint8_t(high << 4 | std::to_integer<unsigned>(header.grh[1]) >> 4) & dscp_bits;
   return sender;
+}
+
+}  // namespace
+
+datagram_address sender_of(const datagram_header& header,
+                           const datagram_address& receiver) noexcept {
+  const datagram_address said = said_sender_of(header, receiver);
+  // An answer to a group that somebody named as the source would go to all of its members.
+  const bool is_group = said.qpn >= datagram_address::multicast_qpn || is_multicast(said.path.gid);
+  return is_group ? datagram_address{} : said;
 }
 
 bool is_multicast(const datagram_header& header) noexcept {

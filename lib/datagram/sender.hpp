@@ -10,7 +10,7 @@ namespace cordma::detail {
 /// Returns the sender's address, for an answer. A datagram does not name the Q_Key of its sender,
 /// so the address has the receiver's: peers mostly share one. RoCE v2 over IPv4 has an IPv4 header
 /// in the last 20 bytes instead of a GRH. An Ethernet port has no LIDs, and its service levels are
-/// the switch's affair.
+/// the switch's affair. A source that names a group gives an empty address, which `check` refuses.
 datagram_address sender_of(const datagram_header& header,
                            const datagram_address& receiver) noexcept;
 

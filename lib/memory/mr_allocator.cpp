@@ -260,7 +260,10 @@ local_mr mr_allocator::state::register_dmabuf(int fd, std::uint64_t offset, std:
 
 local_mr mr_allocator::state::register_cached(std::span<const std::byte> memory, bool is_writable) {
   if (memory.empty()) throw_out_of_range("0 bytes: nothing to register");
-  if (std::optional<local_mr> known = cache_.find(memory, is_writable)) return std::move(*known);
+  const bool peers_write = verbs::allows(options.access, verbs::access::remote_write) ||
+                           verbs::allows(options.access, verbs::access::remote_atomic);
+  if (std::optional<local_mr> known = cache_.find(memory, is_writable, peers_write))
+    return std::move(*known);
   const auto make = [&] { return register_external(memory, is_writable, {}, true); };
   std::optional<local_mr> made;
   try {

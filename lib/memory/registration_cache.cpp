@@ -26,10 +26,10 @@ local_mr registration_cache::hold(entry& e, std::span<const std::byte> memory) {
 }
 
 std::optional<local_mr> registration_cache::find(std::span<const std::byte> memory,
-                                                 bool is_writable) {
+                                                 bool is_writable, bool peers_write) {
   entries gone;
   const std::lock_guard lock{mutex_};
-  entry* found = covering(memory, true);
+  entry* found = is_writable || !peers_write ? covering(memory, true) : nullptr;
   if (found == nullptr && !is_writable) found = covering(memory, false);
   if (found != nullptr) {
     count_.hits.add();

@@ -34,8 +34,11 @@ class registration_cache {
   registration_cache(registration_cache&&) = delete;
 
   /// Returns a hold on registered memory that covers `memory`, and counts a hit or a miss. A miss
-  /// makes room for the registration that follows. \cost a hit: a lock and a search; no allocation.
-  [[nodiscard]] std::optional<local_mr> find(std::span<const std::byte> memory, bool is_writable);
+  /// makes room for the registration that follows. Memory for reading may be part of a writable
+  /// registration, unless `peers_write`: the key of one lets them write.
+  /// \cost a hit: a lock and a search; no allocation.
+  [[nodiscard]] std::optional<local_mr> find(std::span<const std::byte> memory, bool is_writable,
+                                             bool peers_write);
   /// Keeps a registration, and returns a hold on it. Without room for it, returns it as it is.
   [[nodiscard]] local_mr add(local_mr fresh, bool is_writable);
   /// Drops each registration of a part of `range`: its slices are stale. Returns how many of them

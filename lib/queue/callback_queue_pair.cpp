@@ -156,8 +156,9 @@ void callback_queue_pair::complete_shared(std::uint32_t number, const ibv_wc& wc
   count_receive(number, wc);
   if (succeeded && handler_ != nullptr && share_->take(number))
     return handler_->on_receive(number, wc);
-  const bool is_delivered = succeeded && share_->pool().is_for_messages() && !has_failed();
-  if (is_delivered && share_->take(number)) return share_->pool().deliver(number, wc);
+  const bool is_delivered = succeeded && share_->pool().is_for_messages() && !has_failed() &&
+                            share_->admitted() != detail::admittance::none;
+  if (is_delivered && share_->take(number)) return share_->pool().deliver(*share_, number, wc);
   share_->pool().put_back(number);
   if (!succeeded) {
     fail(why_failed(wc, driver_.tally()));

@@ -112,8 +112,20 @@ bool receive_share::take(std::uint32_t number) noexcept {
   if (receive_holder::held == credit_) return false;
   ++receive_holder::held;
   pool_.holders_[number] = this;
+  ++pool_.kept_;
   last_used_ = ++pool_.uses_;
   return true;
+}
+
+void receive_share::admit(detail::admittance what) noexcept {
+  admitted_ = what;
+  if (what != detail::admittance::all) return;
+  for (std::uint32_t n = early_.oldest; n != detail::arrived_list::none;) {
+    const std::uint32_t next = pool_.arrived_[n].next;
+    pool_.append(pool_.untaken_messages_, std::exchange(n, next));
+    pool_.untaken_.release();
+  }
+  early_ = {};
 }
 
 // ---- the pool ----
@@ -174,9 +186,14 @@ void shared_receives::renew() noexcept {
     queue_ = filled_queue();
     withdrawn_.add(old);
     may_lack_some_ = false;
-    if (limit_ != 0) arm_limit();
   } catch (const error&) {
-    // The old queue still serves; a later call tries again.
+    return;  // The old queue still serves; a later call tries again.
+  }
+  if (limit_ == 0) return;
+  try {
+    arm_limit();
+  } catch (const error&) {
+    limit_reached();  // Waits end early rather than never.
   }
 }
 
@@ -229,6 +246,7 @@ void shared_receives::give_back(std::uint32_t number) noexcept {
   const request_outcome how = post(queue_, number);
   if (how.has_failed()) return lose(number, how);
   holder& h = *std::exchange(holders_[number], nullptr);
+  --kept_;
   --h.held;
   if (&h == &orphans_) return freed(1);
   is_worth_asking_ = true;
@@ -240,6 +258,7 @@ void shared_receives::put_back(std::uint32_t number) noexcept {
   const request_outcome how = post(queue_, number);
   if (!how.has_failed()) return;
   holders_[number] = &orphans_;
+  ++kept_;
   ++orphans_.held;
   ++promised_;
   lose(number, how);
@@ -247,25 +266,33 @@ void shared_receives::put_back(std::uint32_t number) noexcept {
 
 // ---- plain messages ----
 
-void shared_receives::deliver(std::uint32_t number, const ibv_wc& wc) noexcept {
+void shared_receives::append(arrived_list& to, std::uint32_t number) noexcept {
+  arrived_[number].next = arrived_list::none;
+  (to.oldest == arrived_list::none ? to.oldest : arrived_[to.newest].next) = number;
+  to.newest = number;
+}
+
+void shared_receives::deliver(receive_share& of, std::uint32_t number, const ibv_wc& wc) noexcept {
   arrived& a = arrived_[number];
   a = {.qpn = wc.qp_num,
        .size_bytes = wc.byte_len,
        .immediate = std::nullopt,
        .is_write = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM,
-       .next = no_buffer};
+       .next = arrived_list::none};
   if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) a.immediate = be32toh(wc.imm_data);
-  (oldest_ == no_buffer ? oldest_ : arrived_[newest_].next) = number;
-  newest_ = number;
-  untaken_.release();
+  const bool is_early = of.admitted() != detail::admittance::all;
+  append(is_early ? of.early_ : untaken_messages_, number);
+  if (!is_early) untaken_.release();
+  check_limit();
 }
 
 std::optional<shared_receives::message> shared_receives::take_oldest() noexcept {
-  if (oldest_ == no_buffer) return std::nullopt;
-  const arrived& a = arrived_[oldest_];
+  std::uint32_t& oldest = untaken_messages_.oldest;
+  if (oldest == arrived_list::none) return std::nullopt;
+  const arrived& a = arrived_[oldest];
   message m;
   m.pool_ = this;
-  m.number_ = std::exchange(oldest_, a.next);
+  m.number_ = std::exchange(oldest, a.next);
   m.qpn_ = a.qpn;
   m.size_bytes_ = a.size_bytes;
   m.immediate_ = a.immediate;
@@ -286,21 +313,26 @@ task<shared_receives::message> shared_receives::next_message() {
   }
 }
 
-void shared_receives::forget_messages(holder& of) noexcept {
-  std::uint32_t last = no_buffer;
-  for (std::uint32_t n = oldest_; n != no_buffer;) {
-    const std::uint32_t next = arrived_[n].next;
-    if (holders_[n] != &of) {
-      last = std::exchange(n, next);
+void shared_receives::forget_messages(receive_share& of) noexcept {
+  holder& owner = of;
+  const auto forget = [&](std::uint32_t number) {
+    holders_[number] = nullptr;
+    --kept_;
+    --owner.held;
+    put_back(number);
+  };
+  std::uint32_t n = std::exchange(of.early_, {}).oldest;
+  while (n != arrived_list::none) forget(std::exchange(n, arrived_[n].next));
+  n = std::exchange(untaken_messages_, {}).oldest;
+  while (n != arrived_list::none) {
+    const std::uint32_t number = std::exchange(n, arrived_[n].next);
+    if (holders_[number] != &owner) {
+      append(untaken_messages_, number);
       continue;
     }
-    (last == no_buffer ? oldest_ : arrived_[last].next) = next;
-    holders_[n] = nullptr;
-    --of.held;
     static_cast<void>(untaken_.try_acquire());
-    put_back(std::exchange(n, next));
+    forget(number);
   }
-  newest_ = last;
 }
 
 task<> shared_receives::runs_low(std::uint32_t limit) {
@@ -311,7 +343,10 @@ task<> shared_receives::runs_low(std::uint32_t limit) {
   co_await limit_reached_.wait();
 }
 
-void shared_receives::arm_limit() { queue_.arm_limit(limit_); }
+void shared_receives::arm_limit() {
+  queue_.arm_limit(limit_);
+  check_limit();
+}
 
 void shared_receives::limit_reached() noexcept {
   limit_ = 0;

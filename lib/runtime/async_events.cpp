@@ -57,8 +57,11 @@ void async_events::route(const verbs::async_event& event) noexcept {
       }
       break;
     case IBV_EVENT_SRQ_LIMIT_REACHED:
-      for (shared_receives* pool : pools_)
-        if (event.srq == pool->verbs().native_handle()) pool->limit_reached();
+      for (shared_receives* pool : pools_) {
+        if (event.srq != pool->verbs().native_handle()) continue;
+        pool->limit_reached();
+        break;  // The program, which runs in this call, may have made another pool.
+      }
       break;
     case IBV_EVENT_PORT_ERR:
       for (completion_queue_driver* driver : drivers_) {

@@ -110,6 +110,19 @@ TEST_CASE("a holder that does not answer loses its access, and the memory comes 
   CHECK(m.write(raw) == make_error_code(wc_errc::remote_access));
 }
 
+TEST_CASE("memory that was invalidated is not lent", "[agent][device]") {
+  before_a_mute m;
+  std::vector<std::byte> bytes(64);
+  mr_allocator& allocator = m.link.allocator(arena_access);
+  local_mr hold = allocator.register_cached(bytes);
+  CHECK(allocator.invalidate(bytes) == 1);
+  const held before = held_by(*m.owner);
+  const auto refused = m.link.outcome(m.owner->lends.lend(std::move(hold), {}));
+  REQUIRE(refused.has_failure());
+  CHECK(refused.failure().code == make_error_code(errc::stale_slice));
+  CHECK(held_by(*m.owner) == before);
+}
+
 TEST_CASE("a loan that is dropped while its window is bound ends once that is done, or cannot be",
           "[agent][device][R2]") {
   for (const bool is_cut_off : {false, true}) {

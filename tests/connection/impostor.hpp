@@ -61,6 +61,9 @@ struct impostor {
   bool proves = true;
   bool asks = true;                     ///< For memory, after its proof.
   const tls_channel* prover = nullptr;  ///< Makes its proof; null: its own connection.
+  bool sends_unproved = false;          ///< A message, before its proof.
+  /// Sends a message between its proof and its acceptance, and then calls this.
+  std::function<void()> after_early_message{};
 
   /// Changes a bit of that byte (docs/handshake.md).
   static impostor at(std::size_t index) {
@@ -100,6 +103,7 @@ struct impostor {
           bootstrap::read_acceptance(peer_link.channel(), state.local_hello.nonce));
       if (verdict.has_failure()) co_return outcome{.told = verdict.failure()};
     }
+    if (sends_unproved) co_await send(state);
     if (proves)
       state.agent->send_proof(
           proof(prover != nullptr ? *prover : *peer_link.tls(), is_client, honest));
@@ -108,6 +112,10 @@ struct impostor {
       if (is_client) {
         co_await bootstrap::read_acceptance(peer_link.channel(), state.local_hello.nonce);
         co_await state.proved();
+        if (after_early_message) {
+          co_await send(state);
+          after_early_message();
+        }
         co_await say_accepted(peer_link.channel(), theirs.nonce);
       }
       co_return outcome{.has_memory = co_await ask(state)};
@@ -117,7 +125,13 @@ struct impostor {
   }
 
  private:
-  [[nodiscard]] bool is_honest() const { return !change && proves && prover == nullptr; }
+  [[nodiscard]] bool is_honest() const {
+    return !change && proves && prover == nullptr && !sends_unproved;
+  }
+  static task<> send(detail::connection_state& state) {
+    local_mr word = state.memory.allocate_zeroed(4);
+    co_await state.qp.send(word.slice());
+  }
   task<bool> ask(detail::connection_state& state) const {
     if (!asks) co_return false;
     co_return (co_await as_result(state.agent->borrows.request(64, {}))).has_value();

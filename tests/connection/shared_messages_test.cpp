@@ -188,6 +188,21 @@ TEST_CASE("a shared stock tells when the device has fewer buffers than a limit",
   CHECK(too_high.failure().code == make_error_code(errc::limit_exceeded));
 }
 
+TEST_CASE("a shared stock that has fewer buffers than a limit already tells at once",
+          "[connection][device]") {
+  shop s{{.buffers = 8, .buffer_bytes = 64, .for_messages = true}};
+  s.open(1);
+  std::vector<shared_message> kept;
+  for (std::uint32_t n = 0; n < 4; ++n) {
+    s.rt.run(s.send(0, n));
+    kept.push_back(s.next());
+  }
+  s.rt.run(with_timeout(s.pool.runs_low(5), 10s));
+  CHECK(s.rt.run(as_result(with_timeout(s.pool.runs_low(4), 20ms))).has_failure());
+  kept.pop_back();
+  CHECK(s.rt.run(as_result(with_timeout(s.pool.runs_low(5), 20ms))).has_failure());
+}
+
 TEST_CASE("what a dead connection held of a shared stock comes back", "[connection][device]") {
   shop s{{.buffers = 6, .buffer_bytes = 64, .for_messages = true}};
   s.open(2);

@@ -10,6 +10,7 @@
 #include "verbs/gid.hpp"
 
 #include <cordma/connection/prepared_connection.hpp>
+#include <cordma/queue/shared_receives.hpp>
 
 #include <catch2/catch.hpp>
 
@@ -153,6 +154,51 @@ TEST_CASE("a peer with the right proof gets a connection and memory, whichever s
         rt.run(when_all(open_to(rt, acceptor, key, {}), rt.connect(where, lender_with(key))));
     CHECK(got.has_memory);
   }
+}
+
+TEST_CASE("what a peer sends before its proof does not come into a stock of many connections",
+          "[connection][device][N2]") {
+  runtime rt{test::on_test_device()};
+  const credentials key = test::some_key();
+  connection_options options = lender_with(key);
+  shared_receives& pool =
+      rt.share_receives({.buffers = 4, .buffer_bytes = 64, .for_messages = true});
+  options.receives_from = &pool;
+  listener acceptor = rt.listen({}, {}, options);
+  const impostor::outcome got = rt.run(knock(rt, acceptor, key, {.sends_unproved = true}));
+  CHECK(got.told.code != std::error_code{});
+  CHECK(acceptor.counters().completed == 0);
+  CHECK(acceptor.counters().rejected == 1);
+  auto [client, server] =
+      rt.run(when_all(rt.connect(acceptor.local_endpoint(), lender_with(key)), acceptor.accept()));
+  local_mr out = rt.memory().allocate_zeroed(8);
+  auto [sent, m] = rt.run(when_all(client.send(out.slice()), pool.next_message()));
+  CHECK(m.qpn() == server.verbs().num());
+}
+
+TEST_CASE("a message before the end of a handshake comes into a stock when the handshake has ended",
+          "[connection][device]") {
+  runtime rt{test::on_test_device()};
+  const credentials key = test::some_key();
+  connection_options options = lender_with(key);
+  shared_receives& pool =
+      rt.share_receives({.buffers = 4, .buffer_bytes = 64, .for_messages = true});
+  options.receives_from = &pool;
+  listener acceptor = rt.listen({}, {}, options);
+  bool is_sent = false, is_taken = false;
+  const auto take = [&]() -> task<> {
+    static_cast<void>(co_await pool.next_message());
+    is_taken = true;
+  };
+  impostor early;
+  early.after_early_message = [&] {
+    is_sent = true;
+    CHECK_FALSE(is_taken);
+  };
+  const auto [got, taken] = rt.run(when_all(knock(rt, acceptor, key, early), take()));
+  CHECK(got.has_memory);
+  CHECK(is_sent);
+  CHECK(is_taken);
 }
 
 TEST_CASE("a peer that proves nothing and says nothing is let go at the deadline",

@@ -1,5 +1,7 @@
 #include "datagram/sender.hpp"
 
+#include "datagram/datagram_address.hpp"
+
 #include <arpa/inet.h>
 #include <netinet/ip.h>
 
@@ -74,6 +76,16 @@ TEST_CASE("the sender of a datagram without a GRH is its source LID", "[datagram
   const datagram_header header{.src_qpn = 17, .slid = 9};
   CHECK(sender_of(header, on_infiniband).to_string() == "qpn=17,qkey=0x11,lid=9");
   CHECK_FALSE(is_multicast(header));
+}
+
+TEST_CASE("a sender that names a group, or a group's queue pair, is no address", "[datagram]") {
+  datagram_header header = header_of("fe80::1", "fe80::2");
+  SECTION("a group of IPv6") { header = header_of("ff12::1", "fe80::2"); }
+  SECTION("a group of IPv4") { header = header_of(ip4("239.1.2.3", "10.0.0.2")); }
+  SECTION("the queue pair") { header.src_qpn = 0xffffff; }
+  CHECK(sender_of(header, on_ethernet) == datagram_address{});
+  CHECK_THROWS_WITH(check(sender_of(header, on_ethernet), "send_to"),
+                    Catch::Contains("neither a gid nor a lid"));
 }
 
 TEST_CASE("bytes before an IPv4 header may look like a GRH: then its checksum decides",

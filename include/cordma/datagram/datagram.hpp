@@ -45,6 +45,7 @@ struct CORDMA_EXPORT datagram_address {
 /// A datagram that was received. Its bytes are those of the message.
 struct datagram : message {
   /// Address for an answer. Its Q_Key is this socket's: a datagram does not name its sender's.
+  /// Empty if the datagram names a multicast group as its source: no answer can be sent.
   datagram_address sender{};
   bool was_multicast = false;  ///< The datagram was sent to a group.
 };

@@ -92,7 +92,8 @@ class CORDMA_EXPORT shared_receives : private timer {
   /// \errors errc::not_supported: the pool is not `for_messages`.
   [[nodiscard]] task<message> next_message();
   /// Ends when the device has fewer than `limit` of the buffers (IBTA 10.2.9.2), which it tells
-  /// once for each call. A later call replaces the limit of one that still waits; both end.
+  /// once for each call. Ends at once if they are fewer already. A later call replaces the limit of
+  /// one that still waits; both end.
   /// \errors errc::limit_exceeded: `limit` is not between 1 and `buffers`. An errno of
   ///   ibv_modify_srq(3).
   [[nodiscard]] task<> runs_low(std::uint32_t limit);
@@ -114,7 +115,7 @@ class CORDMA_EXPORT shared_receives : private timer {
   /// Returns a buffer whose receive completed without a message for anybody.
   void put_back(std::uint32_t number) noexcept;
   /// Keeps a message, whose buffer its share has taken, for `next_message`.
-  void deliver(std::uint32_t number, const ibv_wc& wc) noexcept;
+  void deliver(receive_share& of, std::uint32_t number, const ibv_wc& wc) noexcept;
   /// Handles IBV_EVENT_SRQ_LIMIT_REACHED.
   void limit_reached() noexcept;
 
@@ -122,7 +123,8 @@ class CORDMA_EXPORT shared_receives : private timer {
   friend class receive_share;
   using holder = detail::receive_holder;
 
-  static constexpr std::uint32_t no_buffer = ~0u;
+  using arrived_list = detail::arrived_list;
+
   /// A message that nobody has taken, by the number of its buffer.
   struct arrived {
     std::uint32_t qpn;
@@ -133,9 +135,16 @@ class CORDMA_EXPORT shared_receives : private timer {
   };
 
   [[nodiscard]] std::optional<message> take_oldest() noexcept;
+  void append(arrived_list& to, std::uint32_t number) noexcept;
   /// Puts back the buffers of a share's messages that nobody has taken.
-  void forget_messages(holder& of) noexcept;
+  void forget_messages(receive_share& of) noexcept;
   void arm_limit();
+  /// Ends waits for the limit if unreturned messages alone show that it is reached. Some devices
+  /// look only when they take a receive.
+  void check_limit() noexcept {
+    if (limit_ != 0 && options_.buffers - kept_ < limit_) [[unlikely]]
+      limit_reached();
+  }
   [[nodiscard]] verbs::shared_receive_queue filled_queue();
   [[nodiscard]] request_outcome post(verbs::shared_receive_queue& queue,
                                      std::uint32_t number) noexcept;
@@ -175,6 +184,7 @@ class CORDMA_EXPORT shared_receives : private timer {
   counter withdrawn_;
   holder orphans_;  ///< holder for destroyed queue pairs
   verbs::shared_receive_queue queue_;
+  std::uint32_t kept_ = 0;  ///< buffers that have a holder
   std::uint32_t promised_ = 0;
   std::uint32_t shares_ = 0;
   intrusive_list<receive_share> all_;
@@ -189,8 +199,7 @@ class CORDMA_EXPORT shared_receives : private timer {
   bool may_lack_some_ = false;   ///< a queue pair ended before the device reported all it had taken
 
   std::vector<arrived> arrived_;  ///< empty unless the pool is for messages
-  std::uint32_t oldest_ = no_buffer;
-  std::uint32_t newest_ = no_buffer;
+  arrived_list untaken_messages_;
   semaphore untaken_{0};     ///< at least one permit, or a waiter granted one, for each message
   std::uint32_t limit_ = 0;  ///< armed at the device; 0: none
   event limit_reached_;
@@ -207,7 +216,8 @@ class CORDMA_EXPORT shared_receives::message {
 
   /// Returns which connection it came by: the number of that one's queue pair,
   /// `connection::verbs().num()`. A message of a connection that the program has just dropped may
-  /// still come.
+  /// still come. The program may keep a message longer than its connection: then a newer one may
+  /// have the number.
   [[nodiscard]] std::uint32_t qpn() const noexcept { return qpn_; }
   /// Returns the bytes that arrived, or that a WRITE with immediate data wrote.
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }

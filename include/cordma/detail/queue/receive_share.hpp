@@ -15,6 +15,20 @@ struct receive_holder {
   std::uint32_t held = 0;
   callback_queue_pair* qp = nullptr;
 };
+
+/// Messages that nobody has taken, linked by the numbers of their buffers.
+struct arrived_list {
+  static constexpr std::uint32_t none = ~0u;
+  std::uint32_t oldest = none;
+  std::uint32_t newest = none;
+};
+
+/// Access of the program to a peer's plain messages.
+enum class admittance : std::uint8_t {
+  none,   ///< The peer has yet to prove who it is; a message breaks the queue pair.
+  later,  ///< The handshake has not ended; messages wait for its end.
+  all,
+};
 }  // namespace detail
 
 /// One queue pair's share of a receive pool. Messages in flight to the queue pair and unreturned
@@ -56,6 +70,11 @@ class receive_share : private detail::receive_holder, public list_hook<receive_s
   /// be reaped.
   void all_is_known() noexcept { is_all_known_ = true; }
 
+  // The connection calls the following functions.
+  /// Sets what the program may have; `all` hands it what has waited.
+  void admit(detail::admittance what) noexcept;
+  [[nodiscard]] detail::admittance admitted() const noexcept { return admitted_; }
+
  private:
   friend class shared_receives;
   /// Hook of a share that wanted more in vain and is to be notified.
@@ -70,6 +89,8 @@ class receive_share : private detail::receive_holder, public list_hook<receive_s
   bool is_asked_ = false;        ///< the share was asked to shrink, and has not
   std::uint64_t last_used_ = 0;  ///< in the pool's count of messages
   bool is_all_known_ = false;
+  detail::admittance admitted_ = detail::admittance::later;
+  detail::arrived_list early_;  ///< messages that wait for the end of the handshake
 };
 
 }  // namespace cordma
