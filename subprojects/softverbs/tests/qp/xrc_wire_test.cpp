@@ -146,7 +146,7 @@ struct target_side : xrc_context {
   }
   ~target_side() { ::close(file); }
   [[nodiscard]] node& local_node() const { return *soft(ctx).local_node; }
-  bool bring(std::uint32_t psn) {
+  [[nodiscard]] frame_header request(std::uint32_t psn) const {
     frame_header header{};
     header.kind = frame_kind::send;
     header.flags = frame_flag::first | frame_flag::last;
@@ -157,8 +157,12 @@ struct target_side : xrc_context {
     header.epoch = 3;
     header.message_bytes = header.payload_bytes = relayed_bytes;
     name_queue(header, std::uint32_t{far_slot + 1u} << index_bits | 9);
+    return header;
+  }
+  bool bring(const frame_header& header) {
     return on_request(local_node(), initiator.ours(), header, relayed_payload.data());
   }
+  bool bring(std::uint32_t psn) { return bring(request(psn)); }
   void answer(frame_kind kind, std::uint32_t psn, std::uint32_t epoch,
               nak_code why = nak_code::none) {
     frame_header header{};
@@ -224,6 +228,27 @@ TEST_CASE("a refusal of the queue's process makes the initiator send again from 
   REQUIRE(again);
   CHECK(again->psn == 11);
   CHECK(again->epoch != epoch);
+}
+
+TEST_CASE("an invalid request is refused when what was passed on before it has its answer",
+          "[qp][xrc]") {
+  target_side self;
+  REQUIRE(self.bring(10));
+  const std::uint32_t epoch = next_of(self.queue_process)->epoch;
+  frame_header invalid = self.request(11);
+  SECTION("a READ") { invalid.kind = frame_kind::read; }
+  SECTION("a wrong shape") { invalid.payload_bytes = relayed_bytes + 1; }
+  CHECK_FALSE(self.bring(invalid));
+  CHECK_FALSE(next_of(self.initiator));
+  CHECK(self.target.inner().state == IBV_QPS_RTS);
+  self.answer(frame_kind::ack, 10, epoch);
+  CHECK(next_of(self.initiator)->kind == frame_kind::ack);
+  REQUIRE(self.bring(invalid));
+  REQUIRE(send_answers(self.local_node(), self.initiator.ours(), self.target.qp->qp_num));
+  const auto refused = next_of(self.initiator);
+  REQUIRE(refused);
+  CHECK(refused->nak == nak_code::invalid_request);
+  CHECK(refused->psn == 11);
 }
 
 namespace {
