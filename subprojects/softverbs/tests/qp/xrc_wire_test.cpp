@@ -115,6 +115,24 @@ TEST_CASE("a passed-on message of a wrong queue, domain or shape is an invalid r
   CHECK(answer->psn == 10);
 }
 
+TEST_CASE("idle proxies make room for those of new targets", "[qp][xrc]") {
+  const queue_side self;
+  far_link from{self.local_node(), relay_slot(far_slot), false};
+  constexpr std::uint32_t proxies_max = 4096;
+  std::uint32_t acknowledged = 0;
+  for (std::uint32_t index = 1; index <= proxies_max + 2; ++index) {
+    self.queue.receive(index, 0, 64);
+    frame_header header = self.message(10, 4);
+    header.source_qpn = std::uint32_t{far_slot} << index_bits | index;
+    REQUIRE(on_request(self.local_node(), from.ours(), header, relayed_payload.data()));
+    const auto answer = next_of(from);
+    REQUIRE(answer);
+    acknowledged += answer->kind == frame_kind::ack ? 1 : 0;
+    REQUIRE(self.queue.await().wr_id == index);
+  }
+  CHECK(acknowledged == proxies_max + 2);
+}
+
 TEST_CASE("after a refusal, the rest of its epoch has no effect", "[qp][xrc]") {
   const queue_side self;
   far_link from{self.local_node(), relay_slot(far_slot), false};
