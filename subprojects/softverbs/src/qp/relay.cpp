@@ -88,6 +88,8 @@ reply pass_on(queue_pair& target, const incoming& piece, std::uint32_t number) n
       (writes && (unsigned{target.terms.access} & IBV_ACCESS_REMOTE_WRITE) == 0))
     return {.nak = nak_code::invalid_request};
   const bool is_first = (header.flags & frame_flag::first) != 0;
+  // A later piece may not name another queue than the first one.
+  if (number != target.responder.queue) return {.nak = nak_code::invalid_request};
   // on_relay_down() needs the route of the messages that have no answer.
   if (is_first && !state.is_idle() && !has_route(state)) return {.is_held = true};
   if (is_first) {

@@ -278,7 +278,7 @@ struct two_queues : target_side {
     second.receive(2, 0, 64);
   }
   /// Brings a half of a message of two.
-  void half(bool is_last, const xrc_queue& to) {
+  void half(bool is_last, std::uint32_t to) {
     frame_header header{};
     header.kind = frame_kind::send;
     header.flags = is_last ? frame_flag::last : frame_flag::first;
@@ -290,7 +290,7 @@ struct two_queues : target_side {
     header.payload_bytes = relayed_bytes;
     header.message_bytes = 2 * relayed_bytes;
     header.offset = is_last ? relayed_bytes : 0;
-    name_queue(header, to.number);
+    name_queue(header, to);
     REQUIRE(on_request(local_node(), initiator.ours(), header, relayed_payload.data()));
     REQUIRE(send_answers(local_node(), initiator.ours(), target.qp->qp_num));
   }
@@ -302,8 +302,17 @@ struct two_queues : target_side {
 
 TEST_CASE("a message that changes its queue in the middle is an invalid request", "[qp][xrc]") {
   two_queues self;
-  self.half(false, self.first);
-  self.half(true, self.second);
+  constexpr std::uint32_t foreign = std::uint32_t{far_slot + 1u} << index_bits | 9;
+  std::uint32_t begun = self.first.number, ended = self.second.number;
+  SECTION("in this process") {}
+  SECTION("from another process to this one") { begun = foreign; }
+  SECTION("from this process to another one") { ended = foreign; }
+  SECTION("in another process") {
+    begun = foreign;
+    ended = foreign + 1;
+  }
+  self.half(false, begun);
+  self.half(true, ended);
   const auto answer = next_of(self.initiator);
   REQUIRE(answer);
   CHECK(answer->nak == nak_code::invalid_request);
@@ -313,21 +322,21 @@ TEST_CASE("a message that changes its queue in the middle is an invalid request"
 TEST_CASE("a message that begins again for another queue gives the receive of the first one back",
           "[qp][xrc]") {
   two_queues self;
-  self.half(false, self.first);
-  self.half(false, self.second);
+  self.half(false, self.first.number);
+  self.half(false, self.second.number);
   const ibv_wc flushed = self.first.await();
   CHECK(flushed.wr_id == 1);
   CHECK(flushed.status == IBV_WC_WR_FLUSH_ERR);
-  self.half(true, self.second);
+  self.half(true, self.second.number);
   CHECK(self.second.await().byte_len == 2 * relayed_bytes);
 }
 
 TEST_CASE("a queue that is destroyed in the middle of a message takes no more of it", "[qp][xrc]") {
   two_queues self;
-  self.half(false, self.first);
+  self.half(false, self.first.number);
   const std::vector<std::byte> before = self.first.memory;
   self.first.destroy();
-  self.half(true, self.first);
+  self.half(true, self.first.number);
   const auto answer = next_of(self.initiator);
   REQUIRE(answer);
   CHECK(answer->nak == nak_code::invalid_request);
