@@ -46,7 +46,7 @@ reply take_for_queue(queue_pair& qp, const incoming& piece) noexcept {
   if (!is_target(qp) || !is_receiving(qp) || header.transport != service_of(qp))
     return {.nak = nak_code::dropped};
   const std::uint32_t number = named_queue(header);
-  const bool is_foreign = slot_of(number) != qp.local_node->slot();
+  const bool is_foreign = number <= qpn_max && slot_of(number) != qp.local_node->slot();
   const bool passes_on = qp.passed_on && is_foreign && qp.domain_id.is_shared();
   // An initiator waits for the answers of other processes before it names a queue of this one.
   if (qp.passed_on && !passes_on && !qp.passed_on->is_idle()) return {.nak = nak_code::dropped};

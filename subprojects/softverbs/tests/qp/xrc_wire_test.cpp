@@ -269,6 +269,18 @@ TEST_CASE("an invalid request is refused when what was passed on before it has i
   CHECK(refused->psn == 11);
 }
 
+TEST_CASE("a number beyond all numbers of queues is an invalid request", "[qp][xrc]") {
+  target_side self;
+  frame_header header = self.request(10);
+  name_queue(header, (qpn_max + 1) | std::uint32_t{far_slot + 1u} << index_bits | 9);
+  REQUIRE(self.bring(header));
+  REQUIRE(send_answers(self.local_node(), self.initiator.ours(), self.target.qp->qp_num));
+  const auto answer = next_of(self.initiator);
+  REQUIRE(answer);
+  CHECK(answer->nak == nak_code::invalid_request);
+  CHECK_FALSE(next_of(self.queue_process));
+}
+
 namespace {
 
 /// A target with two queues in its process, whose initiator is on another host.
