@@ -143,8 +143,9 @@ std::optional<frame_header> on_relay_answer(queue_pair& target, const link& from
 std::optional<frame_header> on_relay_down(queue_pair& target, const link& dead,
                                           std::uint32_t generation) noexcept {
   relay& state = *target.passed_on;
-  if (state.route != &dead || state.route_generation != generation || state.is_idle())
-    return std::nullopt;
+  if (state.route != &dead || state.route_generation != generation) return std::nullopt;
+  state.route = nullptr;
+  if (state.is_idle()) return std::nullopt;
   // The process of the queue has gone, and the queue with it.
   return refuse_from(target, state.oldest(), nak_code::invalid_request);
 }
