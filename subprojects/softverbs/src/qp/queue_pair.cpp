@@ -60,6 +60,9 @@ int check(const ibv_pd* pd, const ibv_qp_init_attr& attr) {
   if (receives && attr.recv_cq->context != pd->context) return EINVAL;
   if (!receives && attr.srq != nullptr) return EINVAL;
   if (attr.srq != nullptr && attr.srq->context != pd->context) return EINVAL;
+  // The receive queues of XRC's domains serve targets alone.
+  if (attr.srq != nullptr && reinterpret_cast<shared_receive_queue*>(attr.srq)->xrcd != nullptr)
+    return EINVAL;
   return check_capabilities(attr.cap);
 }
 
