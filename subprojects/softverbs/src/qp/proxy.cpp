@@ -72,8 +72,8 @@ bool withdraw(queue_pair& proxy, const node& local_node, bool is_full) noexcept 
   return true;
 }
 
-/// Drops the proxies of links that have ended, those of a node that was closed or forked, and of a
-/// full map the idle ones: their targets may be gone. \errors std::bad_alloc
+/// Drops the proxies of links that have ended, and those of a node that was closed or forked. A
+/// full map loses its idle ones, too, whose targets may be gone. \errors std::bad_alloc
 void sweep(node& local_node, withdrawn_proxies& withdrawn) {
   const bool is_full = proxies.size() >= proxies_max;
   withdrawn.all.reserve(proxies.size());
@@ -132,8 +132,8 @@ bool keep(owned_queue_pair& proxy) noexcept {
   const std::lock_guard lock{proxies_mutex};
   if (proxies.size() >= proxies_max) return false;
   try {
-    const auto [place, is_new] = proxies.try_emplace(proxy->terms.peer_qpn);
-    if (is_new) place->second = std::move(proxy);
+    const auto [entry, is_new] = proxies.try_emplace(proxy->terms.peer_qpn);
+    if (is_new) entry->second = std::move(proxy);
     return is_new;
   } catch (const std::bad_alloc&) {
     return false;
@@ -201,7 +201,7 @@ bool on_relayed(node& local_node, link& from, const frame_header& header,
   const auto number = static_cast<std::uint32_t>(header.operand[1]);
   const std::lock_guard lock{slot->receive};
   queue_pair* const proxy = slot->qp;
-  if (!is_proxy(proxy, header.source_qpn)) return false;  // It was withdrawn meanwhile.
+  if (!is_proxy(proxy, header.source_qpn)) return false;  // Another thread withdrew the proxy.
   if (!send_due_nak(*proxy, from)) return false;
   if (!accept_connection(*proxy, from, header)) return true;
   proxy->domain_id = {header.operand[0], static_cast<std::uint32_t>(header.operand[1] >> 32)};
