@@ -1,5 +1,6 @@
 #include "link/ip_address.hpp"
 #include "node/fork_mutex.hpp"
+#include "node/upcalls.hpp"
 #include "qp/queue_memory.hpp"
 #include "qp/relay.hpp"
 
@@ -209,6 +210,19 @@ bool on_relayed(node& local_node, link& from, const frame_header& header,
   const incoming piece{.header = own, .bytes = payload, .read_into = nullptr, .from = &from};
   schedule_answer(*proxy, piece, take_for_queue(*proxy, piece));
   return true;
+}
+
+void on_relay_link_down(node& local_node, const link& dead, std::uint32_t generation,
+                        std::uint32_t local_qpn) noexcept {
+  qp_slot* const slot = local_node.find(local_qpn);
+  if (slot == nullptr) return;
+  const std::lock_guard receive{slot->receive};
+  queue_pair* const proxy = slot->qp;
+  if (proxy == nullptr || proxy->handle.qp_base.context != nullptr) return;
+  const responder_state& state = proxy->responder;
+  if (state.route != &dead || state.route_generation != generation) return;
+  slot->expected.in_message = false;
+  if (state.has_request) flush_request(*proxy);
 }
 
 }  // namespace softverbs

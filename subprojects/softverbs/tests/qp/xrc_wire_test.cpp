@@ -115,6 +115,22 @@ TEST_CASE("a passed-on message of a wrong queue, domain or shape is an invalid r
   CHECK(answer->psn == 10);
 }
 
+TEST_CASE("a passed-on message whose link ends gives its receive back", "[qp][xrc]") {
+  const queue_side self;
+  far_link from{self.local_node(), relay_slot(far_slot), false};
+  self.queue.receive(3, 0, 64);
+  frame_header half = self.message(10, 4);
+  half.flags = frame_flag::first;
+  half.message_bytes = 2 * relayed_bytes;
+  REQUIRE_FALSE(self.bring(from, half));
+  const std::uint32_t numbers = std::uint32_t{self.local_node().slot()} << index_bits;
+  for (std::uint32_t index = 2; index < indices_max; ++index)
+    on_relay_link_down(self.local_node(), from.ours(), from.ours().generation(), numbers | index);
+  const ibv_wc flushed = self.queue.await();
+  CHECK(flushed.wr_id == 3);
+  CHECK(flushed.status == IBV_WC_WR_FLUSH_ERR);
+}
+
 TEST_CASE("idle proxies make room for those of new targets", "[qp][xrc]") {
   const queue_side self;
   far_link from{self.local_node(), relay_slot(far_slot), false};
