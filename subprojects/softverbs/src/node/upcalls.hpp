@@ -35,8 +35,8 @@ bool send_answers(node&, link& to, std::uint32_t local_qpn) noexcept;
 void on_link_down(node&, const link& dead, std::uint32_t generation,
                   std::uint32_t local_qpn) noexcept;
 
-/// Handles the end of a link on which another process passed messages of XRC on, like
-/// on_link_down(): a receive that an unfinished message has taken is flushed.
+/// Flushes a receive that an unfinished message of XRC has taken, at the end of the link on which
+/// another process passed it on. Like on_link_down().
 void on_relay_link_down(node&, const link& dead, std::uint32_t generation,
                         std::uint32_t local_qpn) noexcept;
 
