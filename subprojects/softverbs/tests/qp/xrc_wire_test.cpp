@@ -288,7 +288,7 @@ TEST_CASE("an invalid request is refused when what was passed on before it has i
 TEST_CASE("a number beyond all numbers of queues is an invalid request", "[qp][xrc]") {
   target_side self;
   frame_header header = self.request(10);
-  name_queue(header, (qpn_max + 1) | std::uint32_t{far_slot + 1u} << index_bits | 9);
+  name_queue(header, 1u << (index_bits + 16) | std::uint32_t{far_slot + 1u} << index_bits | 9);
   REQUIRE(self.bring(header));
   REQUIRE(send_answers(self.local_node(), self.initiator.ours(), self.target.qp->qp_num));
   const auto answer = next_of(self.initiator);
