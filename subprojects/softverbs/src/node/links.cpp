@@ -189,7 +189,10 @@ void node::close(link& one) noexcept {
     }
     if (numbers_free.contains(index)) continue;
     const std::uint32_t qpn = std::uint32_t{slot_} << index_bits | index;
-    if (one.opened()) on_link_down(*this, one, one.generation(), qpn);
+    if (one.opened())
+      on_link_down(*this, one, one.generation(), qpn);
+    else if (is_relay(one.peer().slot))
+      on_relay_link_down(*this, one, one.generation(), qpn);
     // After this, no thread still uses the link, which may become another peer's.
     const std::lock_guard barrier{find(qpn)->send};
   }

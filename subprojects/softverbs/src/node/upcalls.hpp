@@ -35,4 +35,9 @@ bool send_answers(node&, link& to, std::uint32_t local_qpn) noexcept;
 void on_link_down(node&, const link& dead, std::uint32_t generation,
                   std::uint32_t local_qpn) noexcept;
 
+/// Flushes a receive that an unfinished message of XRC has taken, at the end of the link on which
+/// another process passed it on. Like on_link_down().
+void on_relay_link_down(node&, const link& dead, std::uint32_t generation,
+                        std::uint32_t local_qpn) noexcept;
+
 }  // namespace softverbs

@@ -115,8 +115,9 @@ int destroy_srq(ibv_srq* handle) {
   ::pthread_mutex_unlock(&handle->mutex);
   ::pthread_cond_destroy(&handle->cond);
   ::pthread_mutex_destroy(&handle->mutex);
-  softverbs::soft(handle->pd).users.fetch_sub(1);
+  ibv_pd* const pd = handle->pd;
   delete &srq;
+  softverbs::soft(pd).users.fetch_sub(1);  // The memory has gone back to a parent domain.
   shared_queues.remove();
   return 0;
 }

@@ -16,6 +16,7 @@ next_step execute_local_atomic(queue_pair& qp, send_request& request, frame_head
   header.flags |= frame_flag::first | frame_flag::last;
   if (!local_memory_good(qp, qp.sends.next)) return fail(qp, IBV_WC_LOC_PROT_ERR);
   const reply answer = call_responder(qp, {.header = header, .bytes = {}}, now);
+  if (answer.is_held) return next_step::wait;
   if (answer.nak != nak_code::none) return refused(qp, answer.nak, answer.rnr_timer);
   qp.requester.psn = (request.psn + 1) & psn_mask;
   const auto* from = reinterpret_cast<const std::byte*>(&answer.previous);
@@ -71,10 +72,9 @@ next_step execute_local_datagram(queue_pair& qp, send_request& request, quantum&
   return succeed(qp);
 }
 
-/// XRC: true if the target in this process passes the request on to another one.
-bool is_passed_on(queue_pair& qp, const send_request& request) noexcept {
-  return request.opcode != IBV_WR_RDMA_READ &&
-         slot_of(qp.queue_of(qp.sends.next)) != qp.local_node->slot();
+/// XRC: true if the target in this process passes the request on to another one, or refuses it.
+bool is_passed_on(queue_pair& qp) noexcept {
+  return slot_of(qp.queue_of(qp.sends.next)) != qp.local_node->slot();
 }
 
 /// Sends a message to a target that passes it on. The answer comes later, as from another process.
@@ -132,7 +132,7 @@ next_step execute_local_other(queue_pair& qp, send_request& request, quantum& no
   frame_header header = header_for(qp, request);
   name_queue_of_head(qp, header);
   if (is_atomic(request.opcode)) return execute_local_atomic(qp, request, header, now);
-  if (is_passed_on(qp, request)) return execute_passed_on(qp, request, header, now);
+  if (is_passed_on(qp)) return execute_passed_on(qp, request, header, now);
   return execute_in_pieces(qp, request, header, now);
 }
 

@@ -60,6 +60,9 @@ int check(const ibv_pd* pd, const ibv_qp_init_attr& attr) {
   if (receives && attr.recv_cq->context != pd->context) return EINVAL;
   if (!receives && attr.srq != nullptr) return EINVAL;
   if (attr.srq != nullptr && attr.srq->context != pd->context) return EINVAL;
+  // The receive queues of XRC's domains serve targets alone.
+  if (attr.srq != nullptr && reinterpret_cast<shared_receive_queue*>(attr.srq)->xrcd != nullptr)
+    return EINVAL;
   return check_capabilities(attr.cap);
 }
 
@@ -147,7 +150,11 @@ void count_users(queue_pair& qp, bool attach) {
   qp.send_cq().users.fetch_add(change);
   if (qp.handle.qp_base.recv_cq != nullptr) qp.receive_cq().users.fetch_add(change);
   if (qp.srq() != nullptr) qp.srq()->users.fetch_add(change);
-  soft(qp.handle.qp_base.pd).users.fetch_add(change);
+}
+
+/// The protection domain that counts the queue pair. Null: targets of XRC have none.
+ibv_pd* counting_pd(const queue_pair& qp) noexcept {
+  return qp.domain != nullptr ? nullptr : qp.handle.qp_base.pd;
 }
 
 /// Counts a queue pair and gives it a number. Null with errno: there is none for it.
@@ -158,6 +165,7 @@ ibv_qp* number(owned_queue_pair qp) {
     return fail(ENOMEM);
   }
   count_users(*qp, true);
+  if (ibv_pd* const pd = counting_pd(*qp)) soft(pd).users.fetch_add(1);
   return &qp.release()->handle.qp_base;
 }
 
@@ -285,10 +293,13 @@ int destroy_qp(ibv_qp* handle) {
   group_membership* const groups = soft(handle->context).local_node->groups();
   // The kernel, too, refuses to destroy a queue pair that is attached to a group.
   if (groups != nullptr && groups->is_attached(handle->qp_num)) return EBUSY;
-  const owned_queue_pair qp{reinterpret_cast<queue_pair*>(handle)};
+  owned_queue_pair qp{reinterpret_cast<queue_pair*>(handle)};
   unsettle(*qp);
   await_acknowledgements(*handle);
   count_users(*qp, false);
+  ibv_pd* const pd = counting_pd(*qp);
+  qp.reset();
+  if (pd != nullptr) soft(pd).users.fetch_sub(1);  // The memory has gone back to a parent domain.
   queue_pairs.remove();
   return 0;
 }

@@ -88,6 +88,10 @@ reply pass_on(queue_pair& target, const incoming& piece, std::uint32_t number) n
       (writes && (unsigned{target.terms.access} & IBV_ACCESS_REMOTE_WRITE) == 0))
     return {.nak = nak_code::invalid_request};
   const bool is_first = (header.flags & frame_flag::first) != 0;
+  // A later piece may not name another queue than the first one.
+  if (number != target.responder.queue) return {.nak = nak_code::invalid_request};
+  // on_relay_down() needs the route of the messages that have no answer.
+  if (is_first && !state.is_idle() && !has_route(state)) return {.is_held = true};
   if (is_first) {
     // An initiator waits for its answers before it names a queue of another process.
     if (!state.is_idle() && state.slot != slot_of(number)) return {.nak = nak_code::dropped};
@@ -139,8 +143,9 @@ std::optional<frame_header> on_relay_answer(queue_pair& target, const link& from
 std::optional<frame_header> on_relay_down(queue_pair& target, const link& dead,
                                           std::uint32_t generation) noexcept {
   relay& state = *target.passed_on;
-  if (state.route != &dead || state.route_generation != generation || state.is_idle())
-    return std::nullopt;
+  if (state.route != &dead || state.route_generation != generation) return std::nullopt;
+  state.route = nullptr;
+  if (state.is_idle()) return std::nullopt;
   // The process of the queue has gone, and the queue with it.
   return refuse_from(target, state.oldest(), nak_code::invalid_request);
 }

@@ -72,6 +72,9 @@ template <class Execute>
   expected_message& state = qp.slot->expected;
   if (!in_sequence(qp, header)) return {.nak = nak_code::dropped};
   const reply answer = well_formed(piece) ? execute() : reply{.nak = nak_code::invalid_request};
+  // A refusal acknowledges earlier messages: it waits until other processes have answered them.
+  if (answer.nak >= nak_code::invalid_request && qp.passed_on && !qp.passed_on->is_idle())
+    return {.is_held = true};
   if (answer.nak != nak_code::none || answer.source_fault) {
     state.in_message = false;
     if (header.transport == service::rc && answer.nak >= nak_code::invalid_request)
@@ -117,7 +120,7 @@ reply take_by_relay(queue_pair& target, const incoming& piece, std::uint32_t num
   const expected_message before = target.slot->expected;
   const reply answer =
       take_in_sequence(target, piece, [&] { return pass_on(target, piece, number); });
-  // The piece comes again when there is room.
+  // The piece comes again when there is room, or no answer is open.
   if (answer.is_held) {
     target.slot->expected = before;
     target.slot->expected.established = true;

@@ -46,13 +46,12 @@ reply take_for_queue(queue_pair& qp, const incoming& piece) noexcept {
   if (!is_target(qp) || !is_receiving(qp) || header.transport != service_of(qp))
     return {.nak = nak_code::dropped};
   const std::uint32_t number = named_queue(header);
-  const bool is_foreign = slot_of(number) != qp.local_node->slot();
-  if (qp.passed_on) {
-    if (is_foreign && qp.domain_id.is_shared()) return take_by_relay(qp, piece, number);
-    // An initiator waits for the answers of other processes before it names a queue of this one.
-    if (!qp.passed_on->is_idle()) return {.nak = nak_code::dropped};
-  }
+  const bool is_foreign = number <= qpn_max && slot_of(number) != qp.local_node->slot();
+  const bool passes_on = qp.passed_on && is_foreign && qp.domain_id.is_shared();
+  // An initiator waits for the answers of other processes before it names a queue of this one.
+  if (qp.passed_on && !passes_on && !qp.passed_on->is_idle()) return {.nak = nak_code::dropped};
   if (is_first_expected(qp, header)) begin_message(qp, number);
+  if (passes_on) return take_by_relay(qp, piece, number);
   const lent_queue queue{qp, number};
   // A later piece may not name another queue than the first one.
   if (!queue || number != qp.responder.queue) {

@@ -101,6 +101,8 @@ bool send_answers(node&, link& to, std::uint32_t local_qpn) noexcept {
   return true;
 }
 
+void on_relay_link_down(node&, const link&, std::uint32_t, std::uint32_t) noexcept {}
+
 void on_link_down(node&, const link&, std::uint32_t, std::uint32_t local_qpn) noexcept {
   test::seen& all = test::upcalls();
   const std::lock_guard lock{all.mutex};

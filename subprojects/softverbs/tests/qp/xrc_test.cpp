@@ -222,6 +222,16 @@ TEST_CASE("targets and initiators are made of what they need", "[qp][xrc]") {
   attr.qp_type = IBV_QPT_XRC_SEND;
   attr.comp_mask = 0;
   CHECK(refused() == EINVAL);  // Without a protection domain.
+  const xrc_queue queue{soft0.ctx, domain.xrcd};
+  ibv_qp_init_attr with_queue{};
+  with_queue.send_cq = with_queue.recv_cq = queue.cq;
+  with_queue.srq = queue.srq;
+  for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD}) {
+    with_queue.qp_type = type;
+    errno = 0;
+    CHECK(verb::create_qp(queue.pd, &with_queue) == nullptr);
+    CHECK(errno == EINVAL);
+  }
   const xrc_end target{soft0.ctx, domain.xrcd}, from{soft0.ctx};
   CHECK(from.post(request(IBV_WR_SEND), 1) == EINVAL);  // RESET.
   CHECK(target.post(request(IBV_WR_SEND), 1) == EINVAL);

@@ -115,6 +115,40 @@ TEST_CASE("a passed-on message of a wrong queue, domain or shape is an invalid r
   CHECK(answer->psn == 10);
 }
 
+TEST_CASE("a passed-on message whose link ends gives its receive back", "[qp][xrc]") {
+  const queue_side self;
+  far_link from{self.local_node(), relay_slot(far_slot), false};
+  self.queue.receive(3, 0, 64);
+  frame_header half = self.message(10, 4);
+  half.flags = frame_flag::first;
+  half.message_bytes = 2 * relayed_bytes;
+  REQUIRE_FALSE(self.bring(from, half));
+  const std::uint32_t numbers = std::uint32_t{self.local_node().slot()} << index_bits;
+  for (std::uint32_t index = 2; index < indices_max; ++index)
+    on_relay_link_down(self.local_node(), from.ours(), from.ours().generation(), numbers | index);
+  const ibv_wc flushed = self.queue.await();
+  CHECK(flushed.wr_id == 3);
+  CHECK(flushed.status == IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST_CASE("idle proxies make room for those of new targets", "[qp][xrc]") {
+  const queue_side self;
+  far_link from{self.local_node(), relay_slot(far_slot), false};
+  constexpr std::uint32_t proxies_max = 4096;
+  std::uint32_t acknowledged = 0;
+  for (std::uint32_t index = 1; index <= proxies_max + 2; ++index) {
+    self.queue.receive(index, 0, 64);
+    frame_header header = self.message(10, 4);
+    header.source_qpn = std::uint32_t{far_slot} << index_bits | index;
+    REQUIRE(on_request(self.local_node(), from.ours(), header, relayed_payload.data()));
+    const auto answer = next_of(from);
+    REQUIRE(answer);
+    acknowledged += answer->kind == frame_kind::ack ? 1 : 0;
+    REQUIRE(self.queue.await().wr_id == index);
+  }
+  CHECK(acknowledged == proxies_max + 2);
+}
+
 TEST_CASE("after a refusal, the rest of its epoch has no effect", "[qp][xrc]") {
   const queue_side self;
   far_link from{self.local_node(), relay_slot(far_slot), false};
@@ -146,7 +180,7 @@ struct target_side : xrc_context {
   }
   ~target_side() { ::close(file); }
   [[nodiscard]] node& local_node() const { return *soft(ctx).local_node; }
-  bool bring(std::uint32_t psn) {
+  [[nodiscard]] frame_header request(std::uint32_t psn) const {
     frame_header header{};
     header.kind = frame_kind::send;
     header.flags = frame_flag::first | frame_flag::last;
@@ -157,8 +191,12 @@ struct target_side : xrc_context {
     header.epoch = 3;
     header.message_bytes = header.payload_bytes = relayed_bytes;
     name_queue(header, std::uint32_t{far_slot + 1u} << index_bits | 9);
+    return header;
+  }
+  bool bring(const frame_header& header) {
     return on_request(local_node(), initiator.ours(), header, relayed_payload.data());
   }
+  bool bring(std::uint32_t psn) { return bring(request(psn)); }
   void answer(frame_kind kind, std::uint32_t psn, std::uint32_t epoch,
               nak_code why = nak_code::none) {
     frame_header header{};
@@ -226,6 +264,39 @@ TEST_CASE("a refusal of the queue's process makes the initiator send again from 
   CHECK(again->epoch != epoch);
 }
 
+TEST_CASE("an invalid request is refused when what was passed on before it has its answer",
+          "[qp][xrc]") {
+  target_side self;
+  REQUIRE(self.bring(10));
+  const std::uint32_t epoch = next_of(self.queue_process)->epoch;
+  frame_header invalid = self.request(11);
+  SECTION("a READ") { invalid.kind = frame_kind::read; }
+  SECTION("a wrong shape") { invalid.payload_bytes = relayed_bytes + 1; }
+  CHECK_FALSE(self.bring(invalid));
+  CHECK_FALSE(next_of(self.initiator));
+  CHECK(self.target.inner().state == IBV_QPS_RTS);
+  self.answer(frame_kind::ack, 10, epoch);
+  CHECK(next_of(self.initiator)->kind == frame_kind::ack);
+  REQUIRE(self.bring(invalid));
+  REQUIRE(send_answers(self.local_node(), self.initiator.ours(), self.target.qp->qp_num));
+  const auto refused = next_of(self.initiator);
+  REQUIRE(refused);
+  CHECK(refused->nak == nak_code::invalid_request);
+  CHECK(refused->psn == 11);
+}
+
+TEST_CASE("a number beyond all numbers of queues is an invalid request", "[qp][xrc]") {
+  target_side self;
+  frame_header header = self.request(10);
+  name_queue(header, 1u << (index_bits + 16) | std::uint32_t{far_slot + 1u} << index_bits | 9);
+  REQUIRE(self.bring(header));
+  REQUIRE(send_answers(self.local_node(), self.initiator.ours(), self.target.qp->qp_num));
+  const auto answer = next_of(self.initiator);
+  REQUIRE(answer);
+  CHECK(answer->nak == nak_code::invalid_request);
+  CHECK_FALSE(next_of(self.queue_process));
+}
+
 namespace {
 
 /// A target with two queues in its process, whose initiator is on another host.
@@ -235,7 +306,7 @@ struct two_queues : target_side {
     second.receive(2, 0, 64);
   }
   /// Brings a half of a message of two.
-  void half(bool is_last, const xrc_queue& to) {
+  void half(bool is_last, std::uint32_t to) {
     frame_header header{};
     header.kind = frame_kind::send;
     header.flags = is_last ? frame_flag::last : frame_flag::first;
@@ -247,7 +318,7 @@ struct two_queues : target_side {
     header.payload_bytes = relayed_bytes;
     header.message_bytes = 2 * relayed_bytes;
     header.offset = is_last ? relayed_bytes : 0;
-    name_queue(header, to.number);
+    name_queue(header, to);
     REQUIRE(on_request(local_node(), initiator.ours(), header, relayed_payload.data()));
     REQUIRE(send_answers(local_node(), initiator.ours(), target.qp->qp_num));
   }
@@ -259,8 +330,17 @@ struct two_queues : target_side {
 
 TEST_CASE("a message that changes its queue in the middle is an invalid request", "[qp][xrc]") {
   two_queues self;
-  self.half(false, self.first);
-  self.half(true, self.second);
+  constexpr std::uint32_t foreign = std::uint32_t{far_slot + 1u} << index_bits | 9;
+  std::uint32_t begun = self.first.number, ended = self.second.number;
+  SECTION("in this process") {}
+  SECTION("from another process to this one") { begun = foreign; }
+  SECTION("from this process to another one") { ended = foreign; }
+  SECTION("in another process") {
+    begun = foreign;
+    ended = foreign + 1;
+  }
+  self.half(false, begun);
+  self.half(true, ended);
   const auto answer = next_of(self.initiator);
   REQUIRE(answer);
   CHECK(answer->nak == nak_code::invalid_request);
@@ -270,21 +350,21 @@ TEST_CASE("a message that changes its queue in the middle is an invalid request"
 TEST_CASE("a message that begins again for another queue gives the receive of the first one back",
           "[qp][xrc]") {
   two_queues self;
-  self.half(false, self.first);
-  self.half(false, self.second);
+  self.half(false, self.first.number);
+  self.half(false, self.second.number);
   const ibv_wc flushed = self.first.await();
   CHECK(flushed.wr_id == 1);
   CHECK(flushed.status == IBV_WC_WR_FLUSH_ERR);
-  self.half(true, self.second);
+  self.half(true, self.second.number);
   CHECK(self.second.await().byte_len == 2 * relayed_bytes);
 }
 
 TEST_CASE("a queue that is destroyed in the middle of a message takes no more of it", "[qp][xrc]") {
   two_queues self;
-  self.half(false, self.first);
+  self.half(false, self.first.number);
   const std::vector<std::byte> before = self.first.memory;
   self.first.destroy();
-  self.half(true, self.first);
+  self.half(true, self.first.number);
   const auto answer = next_of(self.initiator);
   REQUIRE(answer);
   CHECK(answer->nak == nak_code::invalid_request);
