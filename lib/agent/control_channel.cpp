@@ -200,23 +200,22 @@ void control_channel::settle() noexcept {
 }
 
 void control_channel::on_idle_awaited() noexcept {
-  if (!qp_.sends().will_end_all()) static_cast<void>(post_signaled());
+  if (!qp_.sends().will_end_all()) post_signaled();
 }
 
 bool control_channel::probe() noexcept {
   const bool is_due = !qp_.sends().is_idle() && qp_.sends().will_end_all();
   // Other frames may have been sent, and answered, since the last probe.
   if (is_due && sent_ == probed_) return false;
-  if (!is_due && !post_signaled()) return false;
+  if (!is_due) post_signaled();
   probed_ = sent_;
   return true;
 }
 
-bool control_channel::post_signaled() noexcept {
-  if (!may_send(credits)) return false;
+void control_channel::post_signaled() noexcept {
+  if (!may_send(credits)) return;
   frame last{.kind = agent_protocol::kind::credit};
   post(last, IBV_SEND_SIGNALED);
-  return true;
 }
 
 }  // namespace cordma

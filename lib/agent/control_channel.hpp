@@ -87,8 +87,7 @@ class control_channel final : private message_handler, private waiter {
   event::wait_op settled() noexcept;
   [[nodiscard]] bool has_settled() const noexcept { return settled_.is_set(); }
   /// Asks the peer's device whether it is there, by a frame whose end the device tells. Returns
-  /// false, and asks nothing, if the answer to the last call is due still, or the peer has given no
-  /// credit for the frame.
+  /// false, and asks nothing, if the answer to the last call is due still.
   bool probe() noexcept;
 
  private:
@@ -122,7 +121,7 @@ class control_channel final : private message_handler, private waiter {
   void send_next(outgoing& o) noexcept;
   void settle() noexcept;
   void post(frame& f, unsigned send_flags = 0) noexcept;
-  [[nodiscard]] bool post_signaled() noexcept;
+  void post_signaled() noexcept;
   [[nodiscard]] std::uint32_t in_flight() const noexcept { return sent_ - taken_by_peer_; }
 
   listener& up_;

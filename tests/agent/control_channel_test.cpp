@@ -181,19 +181,6 @@ TEST_CASE("an idle channel probes the peer again and again, one probe at a time"
   CHECK_FALSE(e.other.bad);
 }
 
-TEST_CASE("a probe for which the peer gives no credit is a missed one", "[agent][device]") {
-  ends e;
-  control_channel& asking = e.one.channel;
-  e.other.channel.stop();
-  for (std::uint32_t n = 1; n <= agent_protocol::credits; ++n) {
-    REQUIRE(asking.probe());
-    e.wait_for([&] { return asking.qp().sends().is_idle(); });
-  }
-  CHECK_FALSE(asking.probe());
-  CHECK_FALSE(asking.probe());
-  CHECK(asking.qp().sends().posted_total() == agent_protocol::credits);
-}
-
 TEST_CASE("who does not keep to the protocol is told of, and heard no more", "[agent][device]") {
   loopback link;
   end victim{link, 1};
