@@ -58,12 +58,12 @@ def run_c(root, program, cordma_c, compiler, text):
     library = folder_of_softverbs(program)
     with_cordma = []
     if "<cordma.h>" in text:
-        with_cordma = [f"-I{root / 'c'}", cordma_c, f"-Wl,-rpath,{cordma_c.parent}"]
+        with_cordma = [f"-I{root / 'c'}", "-x", "none", cordma_c, f"-Wl,-rpath,{cordma_c.parent}"]
     options = os.environ.get("ASAN_OPTIONS", "")  # The program leaves what it made to its end.
     with tempfile.TemporaryDirectory() as folder:
         source, built = pathlib.Path(folder, "shown.c"), pathlib.Path(folder, "shown")
         source.write_text(text)
-        for command in ([*compiler, "-Wall", "-Wextra", "-Werror", "-x", "c", source, "-x", "none", "-o", built,
+        for command in ([*compiler, "-Wall", "-Wextra", "-Werror", "-x", "c", source, "-o", built,
                          "-Wl,--no-as-needed", f"-I{root / SOFTVERBS / 'include'}", f"-L{library}", "-lsoftverbs", "-libverbs",
                          f"-Wl,-rpath,{library}", *with_cordma], [built]):
             done = subprocess.run(command, text=True, capture_output=True, check=False,
