@@ -60,8 +60,13 @@ inline remote_mr_slice remote_slice(connection_object& at, handle remote, std::u
 /// A call that a foreign thread waits for: keeps its outcome for that thread.
 class foreign_call : public foreign_calls::call {
  public:
-  int made_by(const std::shared_ptr<foreign_calls>& calls, kind of) {
-    if (calls == nullptr) return wrong_thread();
+  int made_by(handle number, kind of) {
+    const std::shared_ptr<foreign_calls> calls = handles().calls_of(number);
+    if (calls == nullptr) {
+      // The handle may have been closed since it was found.
+      const bool is_closed = handles().find(of, number).how == handle_table::state::bad;
+      return is_closed ? bad_handle(of) : wrong_thread();
+    }
     if (runs_context) return in_callback();
     if (!calls->submit(*this)) return bad_handle(of);
     wait();
@@ -100,7 +105,7 @@ int enter(handle number, F f) noexcept {
   };
   return guarded([&] {
     entering one{number, f};
-    return one.made_by(handles().calls_of(number), T::is);
+    return one.made_by(number, T::is);
   });
 }
 
@@ -180,7 +185,7 @@ int block(handle number, std::int64_t timeout_us, Start start, Take take) noexce
   if (here.how == handle_table::state::bad) return bad_handle(T::is);
   return guarded([&] {
     waiting_call<T, Start, Take> call{number, timeout_us, start, take};
-    return call.made_by(handles().calls_of(number), T::is);
+    return call.made_by(number, T::is);
   });
 }
 

@@ -100,7 +100,7 @@ int cordma_release(cordma_context context_handle, int64_t timeout_us) {
   }
   std::shared_ptr<foreign_calls> calls;
   const int status = guarded([&] {
-    calls = handles().calls_of(number);
+    calls = handles().calls_of(number);  // The release closes the handle.
     return enter<context>(number, [timeout_us](context& in) {
       context::abandon(in);
       in.request_release(timeout_us);
