@@ -239,7 +239,7 @@ BENCH("asio/bridge", "What does cordma's bridge to asio cost, beside a task that
   cordma::executor plain;
   const auto across = [&](asio::awaitable<void> body) {
     cordma::event over{inside};
-    asio::co_spawn(context, std::move(body), [&](std::exception_ptr) { over.set(); });
+    asio::co_spawn(context, std::move(body), [&](const std::exception_ptr&) { over.set(); });
     inside.run(over.wait());
   };
   recorder.compare(

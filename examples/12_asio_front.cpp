@@ -110,7 +110,7 @@ void run(const char* device, std::vector<std::string> words) {
   std::exception_ptr why;
   asio::co_spawn(context, ask(front.local_endpoint(), std::move(words)),
                  [&](std::exception_ptr thrown) {
-                   why = thrown;
+                   why = std::move(thrown);
                    over.set();
                  });
   rt.run(over.wait());  // In place of context.run(): this thread does both.

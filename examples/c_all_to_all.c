@@ -10,14 +10,16 @@
 enum { MEMBERS_MAX = 64, BLOCK_BYTES = 64, ADDRESS_BYTES = 64, ROUNDS = 100 };
 static const int64_t deadline_us = 30 * 1000 * 1000;
 
-/* The message by which the server starts a client: which member it is, and where the others listen. */
+/* The message by which the server starts a client: which member it is, and where the others listen.
+ */
 struct start {
   uint32_t rank;
   uint32_t count;
   char address[MEMBERS_MAX][ADDRESS_BYTES];
 };
 
-/* All of this process: its connections by rank, and memory that was registered once for all calls. */
+/* All of this process: its connections by rank, and memory that was registered once for all calls.
+ */
 struct group {
   cordma_context context;
   cordma_listener listener;
@@ -85,7 +87,8 @@ static int gather(struct group* g, uint32_t clients) {
   return CORDMA_OK;
 }
 
-/* A client's part: connects to those before it, and accepts those behind it, who say which they are. */
+/* A client's part: connects to those before it, and accepts those behind it, who say which they
+ * are. */
 static int join(struct group* g, const char* server) {
   static struct start all;
   int status = cordma_connect(g->context, server, deadline_us, &g->peers[0]);
@@ -121,8 +124,7 @@ static void block(char* text, uint32_t from, uint32_t to, int round) {
 static int exchange(struct group* g) {
   char wanted[BLOCK_BYTES];
   for (int round = 0; round < ROUNDS; ++round) {
-    for (uint32_t to = 0; to < g->count; ++to)
-      block(g->out + to * BLOCK_BYTES, g->rank, to, round);
+    for (uint32_t to = 0; to < g->count; ++to) block(g->out + to * BLOCK_BYTES, g->rank, to, round);
     const int status = all_to_all(g);
     if (status != CORDMA_OK) return status;
     for (uint32_t from = 0; from < g->count; ++from) {

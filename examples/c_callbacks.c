@@ -76,8 +76,8 @@ static void serve(const char* device) {
   void* bytes;
   const cordma_context context = init(device);
   sem_init(&self.client_left, 0, 0);
-  check(cordma_allocate(context, MEMORY_BYTES, CORDMA_REMOTE_READ | CORDMA_REMOTE_WRITE, &self.memory,
-                        &bytes),
+  check(cordma_allocate(context, MEMORY_BYTES, CORDMA_REMOTE_READ | CORDMA_REMOTE_WRITE,
+                        &self.memory, &bytes),
         "cordma_allocate");
   self.bytes = bytes;
   check(cordma_listen(context, NULL, &listener), "cordma_listen");

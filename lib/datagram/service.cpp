@@ -22,9 +22,9 @@ void check_qkey(const datagram_address& own) {
                             own.qkey, told, told));
 }
 
-/// Returns `where`, which rdma_cm can reach. \errors EINVAL: a Unix socket's.
-const endpoint& checked(const endpoint& where, const char* call) {
-  if (where.kind != endpoint::bootstrap::unix_socket) return where;
+/// \errors EINVAL: `where` is a Unix socket's, which rdma_cm cannot reach.
+void check_reachable(const endpoint& where, const char* call) {
+  if (where.kind != endpoint::bootstrap::unix_socket) return;
   throw_errno(EINVAL, call,
               detail_text("%s: rdma_cm takes a host and a port", where.to_string().c_str()));
 }
@@ -33,9 +33,9 @@ const endpoint& checked(const endpoint& where, const char* call) {
 
 endpoint datagram_state::publish(const endpoint& local) {
   check_qkey(address_);
+  check_reachable(local, "publish");
   published_.reset();  // The new address may be the former one.
-  published_.emplace(resources_.bootstraps.cm_events(),
-                     listening_address(checked(local, "publish")), qp_->verbs());
+  published_.emplace(resources_.bootstraps.cm_events(), listening_address(local), qp_->verbs());
   endpoint made = endpoint_of(published_->local_address());
   made.kind = endpoint::bootstrap::rdma_cm;
   return made;
@@ -43,7 +43,8 @@ endpoint datagram_state::publish(const endpoint& local) {
 
 task<datagram_address> datagram_state::resolve(counted_ref<datagram_state> self, endpoint server) {
   failure last{};
-  for (const socket_address& to : addresses_of(checked(server, "resolve"))) {
+  check_reachable(server, "resolve");
+  for (const socket_address& to : addresses_of(server)) {
     check_open(*self.get(), "resolve");
     cm::datagram_id id{self->resources_.bootstraps.cm_events()};
     const result<cm::datagram_peer> found = co_await as_result(id.resolve(to));

@@ -1,10 +1,10 @@
 #include "../../lib/agent/window_probe.hpp"
 
 #include <cordma/base/error.hpp>
-#include "verbs/device.hpp"
 #include "support/device.hpp"
 #include "support/leaks.hpp"
 #include "support/verbs_faults.hpp"
+#include "verbs/device.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -60,8 +60,8 @@ struct stop_request {
   std::shared_ptr<stop_source> stopped;
   void operator()() const {
     // The stop may end the wait, which owns this object.
-    std::shared_ptr<stop_source> source = stopped;
-    if (to != nullptr) return to->post_stop(std::move(source));
+    const std::shared_ptr<stop_source> source = stopped;
+    if (to != nullptr) return to->post_stop(source);
     source->request_stop();
   }
 };

@@ -166,7 +166,7 @@ class CORDMA_EXPORT scheduler {
   /// Requests a stop on this scheduler's thread. An executor does so in one of its next iterations,
   /// a plain scheduler, which no other thread can call, at once. \errors `std::bad_alloc`.
   /// \thread an executor's: any.
-  virtual void post_stop(std::shared_ptr<stop_source> stopped) { stopped->request_stop(); }
+  virtual void post_stop(const std::shared_ptr<stop_source>& stopped) { stopped->request_stop(); }
 
  protected:
   /// Hook of `try_complete_inline`. An executor overrides it to make progress, up to a limit of its

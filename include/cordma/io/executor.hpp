@@ -80,8 +80,8 @@ class CORDMA_EXPORT executor : public scheduler {
     if (mailbox_.leave(std::forward<F>(f))) reactor_->wake();
   }
 
-  void post_stop(std::shared_ptr<stop_source> stopped) override {
-    post([stopped = std::move(stopped)] { stopped->request_stop(); });
+  void post_stop(const std::shared_ptr<stop_source>& stopped) override {
+    post([stopped] { stopped->request_stop(); });
   }
 
   /// Destroys posted calls that have not run: they may own objects that must be destroyed early.

@@ -88,7 +88,9 @@ void sweep(node& local_node, withdrawn_proxies& withdrawn) {
     if (is_ours)
       withdrawn.all.push_back(std::move(proxy));
     else
-      static_cast<void>(proxy.release());  // The parent's, whose locks may be taken for ever.
+        // A child leaves its parent's, whose locks may be taken for ever.
+        [[maybe_unused]]
+      const auto* const left = proxy.release();
     next = proxies.erase(next);
   }
 }
