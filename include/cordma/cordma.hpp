@@ -4,7 +4,8 @@
 #error "cordma needs C++20 or later: compile with -std=c++20"
 #endif
 
-// This header includes all of cordma, for programs. Libraries better include what they use.
+// This header includes all of cordma, for programs, but asio.hpp and coro/foreign_promise.hpp:
+// those read what few programs need. Libraries better include what they use.
 
 #include <cordma/agent/agent_options.hpp>
 #include <cordma/agent/remote_mr.hpp>
@@ -19,7 +20,6 @@
 #include <cordma/connection/prepared_connection.hpp>
 #include <cordma/coro/channel.hpp>
 #include <cordma/coro/event.hpp>
-#include <cordma/coro/foreign_promise.hpp>
 #include <cordma/coro/operation.hpp>
 #include <cordma/coro/scheduler.hpp>
 #include <cordma/coro/scope.hpp>
