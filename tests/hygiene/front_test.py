@@ -62,6 +62,14 @@ def read_by(text, include, compiler):
     return sorted(set(re.findall(r"cordma/([\w/]+\.hpp)", done.stdout)))
 
 
+def standard_read_by(text, include, compiler):
+    """The names of all files that a file of this text reads, without their folders."""
+    done = subprocess.run([*compiler, "-x", "c++", "-std=c++20", f"-I{include.parent}", "-M", "-"],
+                          input=text, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return {pathlib.PurePath(word).name for word in done.stdout.split()}
+
+
 def main():
     include, compiler = pathlib.Path(sys.argv[1]), sys.argv[2:]
     run = cases.Cases("front")
@@ -88,6 +96,10 @@ def main():
         for path in sorted(include.rglob("*.hpp")):
             heavy = HEAVY & set(re.findall(r"^#include <(\w+)>", path.read_text(), re.MULTILINE))
             assert not heavy, f"{path.relative_to(include)} includes {heavy}"
+    with run.case("cordma.hpp pulls in no heavy header, but what <chrono> does"):
+        of_chrono, of_all = (standard_read_by(text, include, compiler) for text in
+                             ("#include <chrono>\n", "#include <cordma/cordma.hpp>\n"))
+        assert not HEAVY & (of_all - of_chrono), HEAVY & (of_all - of_chrono)
     return run.status()
 
 
