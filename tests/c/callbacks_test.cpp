@@ -274,28 +274,35 @@ TEST_CASE("posted requests allocate nothing once warm", "[c][device]") {
   work.memory = mine;
   work.bytes = 8;
   work.remote = both.named(theirs);
-  struct {
+  constexpr int at_once = 16;
+  struct told_counts {
+    const cordma_work& work;
     std::atomic<int> ended{0};
     std::atomic<int> failures{0};
-  } seen;
-  const auto post_some = [&] {
-    constexpr int at_once = 16;
-    const int until = seen.ended + at_once;
-    for (int i = 0; i < at_once; ++i) {
-      seen.failures += cordma_post(
-          both.here, &work, long_us,
-          [](cordma_connection, int status, std::uint64_t, void* user) {
-            auto& counts = *static_cast<decltype(seen)*>(user);
-            counts.failures += status;
-            ++counts.ended;
-          },
-          &seen);
-    }
+  } seen{work};
+  constexpr cordma_completed* count = [](cordma_connection, int status, std::uint64_t, void* user) {
+    auto& counts = *static_cast<told_counts*>(user);
+    counts.failures += status;
+    ++counts.ended;
+  };
+  const auto post_some = [&](cordma_completed* completed, int posts, int ends) {
+    const int until = seen.ended + ends;
+    for (int i = 0; i < posts; ++i)
+      seen.failures += cordma_post(both.here, &work, long_us, completed, &seen);
     while (seen.ended < until) std::this_thread::yield();
   };
-  for (int i = 0; i < 30; ++i) post_some();
+  // A callback holds up the ends of what it posts, so that all are open at once.
+  post_some(
+      [](cordma_connection here, int status, std::uint64_t value, void* user) {
+        auto& counts = *static_cast<told_counts*>(user);
+        for (int i = 0; i < at_once; ++i)
+          counts.failures += cordma_post(here, &counts.work, long_us, count, user);
+        count(here, status, value, user);
+      },
+      1, at_once + 1);
+  for (int i = 0; i < 30; ++i) post_some(count, at_once, at_once);
   const auto before = support::allocation_count();
-  for (int i = 0; i < 30; ++i) post_some();
+  for (int i = 0; i < 30; ++i) post_some(count, at_once, at_once);
   CHECK(support::allocation_count() == before);
   CHECK(seen.failures == 0);
 }
