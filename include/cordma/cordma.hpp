@@ -4,8 +4,8 @@
 #error "cordma needs C++20 or later: compile with -std=c++20"
 #endif
 
-// This header includes all of cordma, for programs, but asio.hpp and coro/foreign_promise.hpp:
-// those read what few programs need. Libraries better include what they use.
+// This header includes all of cordma, for programs, but the bridges to other libraries, which
+// stand beside it: asio.hpp and foreign_promise.hpp. Libraries better include what they use.
 
 #include <cordma/agent/agent_options.hpp>
 #include <cordma/agent/remote_mr.hpp>

@@ -1,6 +1,6 @@
 // Coroutines of other libraries, by what their promises give: nothing, a std::stop_token alone, and
 // an environment of P2300 with `unhandled_stopped`.
-#include <cordma/coro/foreign_promise.hpp>
+#include <cordma/foreign_promise.hpp>
 
 #include "support/allocations.hpp"
 #include "support/foreign_promises.hpp"

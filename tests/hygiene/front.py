@@ -87,10 +87,25 @@ def names_of(headers):
     return {name for path in headers for name in names_in(path.read_text())}
 
 
+def is_bridge(header):
+    """Headers beside cordma.hpp, named from include/cordma, bridge to other libraries: few programs include one."""
+    return "/" not in header and header not in ("cordma.hpp", "version.hpp")
+
+
+def public_headers(include):
+    named = {str(path.relative_to(include)): path for path in sorted(include.rglob("*.hpp"))}
+    return {name: path for name, path in named.items() if not name.startswith("detail/")}
+
+
 def front(include):
-    """How many headers are public, and the names that they declare."""
-    headers = [path for path in include.rglob("*.hpp") if "detail" not in path.relative_to(include).parts]
+    """How many headers are public, bridges apart, and the names that they declare."""
+    headers = [path for name, path in public_headers(include).items() if not is_bridge(name)]
     return len(headers), sorted(names_of(headers))
+
+
+def bridges(include):
+    """The names that the bridges declare."""
+    return sorted(names_of(path for name, path in public_headers(include).items() if is_bridge(name)))
 
 
 def further(include):
@@ -101,5 +116,7 @@ def further(include):
 if __name__ == "__main__":
     headers, names = front(pathlib.Path(sys.argv[1]))
     print(*names, sep="\n")
-    print(f"{headers} headers, {len(names)} names; below detail/:", file=sys.stderr)
+    print(f"{headers} headers, {len(names)} names; of bridges:", file=sys.stderr)
+    print(*bridges(pathlib.Path(sys.argv[1])), sep="\n")
+    print("below detail/:", file=sys.stderr)
     print(*further(pathlib.Path(sys.argv[1])), sep="\n")

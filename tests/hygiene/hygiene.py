@@ -11,6 +11,7 @@ import sys
 import awaits
 import comments
 import document_links
+import front
 import identifiers
 
 # The table of docs/architecture.md: which rooms a room may include, besides itself.
@@ -416,7 +417,7 @@ def changelog(tree):
 
 
 def installed(tree):
-    """include/meson.build names each header, and the umbrella each that is public."""
+    """include/meson.build names each header, and the umbrella each that is public and no bridge."""
     listing = "include/meson.build"
     named = set(re.findall(r"'([\w/]+\.hpp)'", "\n".join(tree.files.get(listing, []))))
     there = {name.removeprefix("include/cordma/") for name in tree.files
@@ -424,8 +425,8 @@ def installed(tree):
     for header in sorted(named ^ there):
         yield listing, 1, (f"there is no {header}" if header in named else f"does not name {header}")
     umbrella = "include/cordma/cordma.hpp"
-    wanted = {f"cordma/{header}" for header in there - {"asio.hpp", "cordma.hpp", "coro/foreign_promise.hpp"}
-              if "detail/" not in header}
+    wanted = {f"cordma/{header}" for header in there - {"cordma.hpp"}
+              if "detail/" not in header and not front.is_bridge(header)}
     included = {path for _, _, path in tree.includes(umbrella)} if umbrella in tree.files else wanted
     for header in sorted(wanted ^ included):
         yield umbrella, 1, f"includes the public headers, and no others: {header}"

@@ -1,6 +1,6 @@
 // A stop that another thread requests of a coroutine of another library, whose wait belongs to an
 // executor.
-#include <cordma/coro/foreign_promise.hpp>
+#include <cordma/foreign_promise.hpp>
 
 #include "support/foreign_promises.hpp"
 

@@ -2,7 +2,7 @@
 
 #include "support/foreign_task.hpp"
 
-#include <cordma/coro/foreign_promise.hpp>
+#include <cordma/foreign_promise.hpp>
 
 #include <coroutine>
 #include <exception>

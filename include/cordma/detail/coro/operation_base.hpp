@@ -30,7 +30,7 @@ scheduler* own_scheduler_of([[maybe_unused]] const Op& op) noexcept {
 namespace detail {
 
 /// A promise of another library that gives its stop by a token of its own, or takes a stop by
-/// another way than an exception. coro/foreign_promise.hpp serves it.
+/// another way than an exception. foreign_promise.hpp serves it.
 template <class Promise>
 concept foreign_promise = requires(Promise& p) { p.get_stop_token(); } || requires(Promise& p) {
   p.get_env();
