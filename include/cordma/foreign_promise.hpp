@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cordma/coro/operation.hpp>
+#include <cordma/coro/scheduler.hpp>
+#include <cordma/detail/base/assert.hpp>
 #include <cordma/detail/coro/frame_cache.hpp>
 
 #include <exception>
 #include <memory>
 #include <optional>
 #include <stop_token>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -54,14 +57,19 @@ struct callback_of_token<std::stop_token, F> {
   using type = std::stop_callback<F>;
 };
 
-/// Passes a stop of another library on to the scheduler's thread. \thread any.
+/// Passes a stop of another library on to the scheduler's thread. \thread any; without a scheduler
+/// the one that made it.
 struct stop_request {
   scheduler* to;
   std::shared_ptr<stop_source> stopped;
+  std::thread::id made_on = std::this_thread::get_id();
   void operator()() const {
     // The stop may end the wait, which owns this object.
     const std::shared_ptr<stop_source> source = stopped;
     if (to != nullptr) return to->post_stop(source);
+    CORDMA_ASSERT(made_on == std::this_thread::get_id(),
+                  "another thread stopped what was awaited outside of executor::run, and knows no "
+                  "executor: docs/coroutines.md");
     source->request_stop();
   }
 };
@@ -104,7 +112,8 @@ class foreign_wait final : public foreign_outcome<std::remove_reference_t<Op>>,
     source_ = std::allocate_shared<stop_source>(frame_cache::detail::allocator<stop_source>{});
     env.stop = stop_token{*source_};
     if (stop.stop_requested()) return source_->request_stop();
-    scheduler* const ends_on = env.scheduler != nullptr ? env.scheduler : own_scheduler_of(op_);
+    scheduler* ends_on = env.scheduler != nullptr ? env.scheduler : own_scheduler_of(op_);
+    if (ends_on == nullptr) ends_on = scheduler::of_this_thread();
     callback_.emplace(std::move(stop), stop_request{ends_on, source_});
   }
   static std::coroutine_handle<> on_end(waiter& self) noexcept {

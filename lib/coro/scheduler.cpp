@@ -31,7 +31,15 @@ class monotonic_clock final : public time_source {
   duration tick_;
 };
 
+thread_local scheduler* running = nullptr;
+
 }  // namespace
+
+scheduler* scheduler::of_this_thread() noexcept { return running; }
+
+scheduler* scheduler::run_on_this_thread(scheduler* next) noexcept {
+  return std::exchange(running, next);
+}
 
 const time_source& time_source::monotonic() noexcept {
   static const monotonic_clock instance;

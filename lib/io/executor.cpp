@@ -64,15 +64,21 @@ executor::~executor() {
   discard_posted();  // The closer must still be there for what the calls own.
 }
 
-void executor::occupy() {
-  CORDMA_ASSERT(!occupied_, "executor::run called while it runs: await instead");
-  check_process(process_);
-  if (owner_ == nullptr) {
-    reactor_->enable();
-    owner_ = this_thread();
+executor::occupation::occupation(executor& of) : of_{of} {
+  CORDMA_ASSERT(!of.occupied_, "executor::run called while it runs: await instead");
+  check_process(of.process_);
+  if (of.owner_ == nullptr) {
+    of.reactor_->enable();
+    of.owner_ = this_thread();
   }
-  CORDMA_ASSERT(owner_ == this_thread(), "an executor belongs to the thread that ran it first");
-  occupied_ = true;
+  CORDMA_ASSERT(of.owner_ == this_thread(), "an executor belongs to the thread that ran it first");
+  of.occupied_ = true;
+  outer_ = run_on_this_thread(&of);
+}
+
+executor::occupation::~occupation() {
+  of_.occupied_ = false;
+  run_on_this_thread(outer_);
 }
 
 bool executor::poll_all() noexcept {

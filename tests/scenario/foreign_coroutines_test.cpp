@@ -3,6 +3,7 @@
 #include "support/foreign_promises.hpp"
 
 #include <cordma/coro/scope.hpp>
+#include <cordma/coro/when_all.hpp>
 #include <cordma/io/wait_until.hpp>
 #include <cordma/messages/message_stream.hpp>
 #include <cordma/rpc/client.hpp>
@@ -11,8 +12,10 @@
 #include <catch2/catch.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <stop_token>
 #include <string>
+#include <thread>
 
 using namespace cordma;
 using support::end;
@@ -106,4 +109,24 @@ TEMPLATE_TEST_CASE("a stop of another library loses no message", "[runtime][devi
   CHECK(stopped.ended() == TestType::on_stop);
   link.rt.run(link.client.send(memory.slice(32, 8)));
   CHECK(link.rt.run(link.server.next_message()).size_bytes == 8);
+}
+
+TEMPLATE_TEST_CASE("another thread stops an accept, which takes nobody from the next one",
+                   "[runtime][device]", support::gives_std_token, support::gives_environment) {
+  connected_pair link;
+  const auto body = [&](std::stop_token) -> foreign<TestType> {
+    static_cast<void>(co_await link.acceptor.accept());
+  };
+  std::stop_source source;
+  std::optional<foreign<TestType>> stopped;
+  std::jthread other;
+  link.rt.executor().post([&] {
+    stopped.emplace(body(source.get_token()));
+    other = std::jthread{[&] { source.request_stop(); }};
+  });
+  link.rt.run(wait_until(link.rt.executor(), [&] { return stopped && stopped->done(); }));
+  CHECK(stopped->ended() == TestType::on_stop);
+  const auto connected = link.rt.run(
+      when_all(link.rt.connect(link.acceptor.local_endpoint()), link.acceptor.accept()));
+  CHECK(std::get<1>(connected).is_open());
 }

@@ -167,8 +167,13 @@ class CORDMA_EXPORT scheduler {
   /// a plain scheduler, which no other thread can call, at once. \errors `std::bad_alloc`.
   /// \thread an executor's: any.
   virtual void post_stop(const std::shared_ptr<stop_source>& stopped) { stopped->request_stop(); }
+  /// Returns the executor that this thread is running; null outside of `executor::run`.
+  /// \thread any.
+  [[nodiscard]] static scheduler* of_this_thread() noexcept;
 
  protected:
+  /// Sets what `of_this_thread` returns. Returns what it was.
+  static scheduler* run_on_this_thread(scheduler* next) noexcept;
   /// Hook of `try_complete_inline`. An executor overrides it to make progress, up to a limit of its
   /// own, while `may_complete_inline`. Returns false if the coroutine must suspend.
   virtual bool complete_inline() noexcept { return false; }

@@ -62,8 +62,7 @@ class CORDMA_EXPORT executor : public scheduler {
   /// first that called it, and in the child of a fork (docs/lifetime.md).
   template <operation Op>
   value_of<Op> run(Op&& op) {
-    occupy();
-    const occupation here{occupied_};
+    const occupation here{*this};
     detail::end_flag ended;
     if (!op.start(ended, environment{this, {}})) serve(&ended.is_set());
     serve(nullptr);
@@ -107,12 +106,18 @@ class CORDMA_EXPORT executor : public scheduler {
   [[nodiscard]] executor_counters counters() const noexcept;
 
  private:
-  struct occupation {
-    ~occupation() { occupied = false; }
-    bool& occupied;
+  /// A call of `run`, inside of which this executor is the thread's.
+  class occupation {
+   public:
+    explicit occupation(executor& of);
+    occupation(occupation&&) = delete;
+    ~occupation();
+
+   private:
+    executor& of_;
+    scheduler* outer_;
   };
 
-  void occupy();
   /// Runs event-loop iterations until `*ended`; if `ended` is null, until the closer is empty.
   void serve(const bool* ended) noexcept;
   template <class IsOver>
