@@ -58,7 +58,7 @@ def run_c(root, program, cordma_c, compiler, text):
     library = folder_of_softverbs(program)
     with_cordma = []
     if "<cordma.h>" in text:
-        with_cordma = [f"-I{root / 'c'}", "-x", "none", cordma_c, f"-Wl,-rpath,{cordma_c.parent}"]
+        with_cordma = [f"-I{root / 'include'}", "-x", "none", cordma_c, f"-Wl,-rpath,{cordma_c.parent}"]
     options = os.environ.get("ASAN_OPTIONS", "")  # The program leaves what it made to its end.
     with tempfile.TemporaryDirectory() as folder:
         source, built = pathlib.Path(folder, "shown.c"), pathlib.Path(folder, "shown")
