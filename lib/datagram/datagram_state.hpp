@@ -13,6 +13,7 @@
 #include <cordma/verbs/device.hpp>
 #include <cordma/verbs/gid.hpp>
 
+#include <memory>
 #include <optional>
 
 namespace cordma::detail {
@@ -77,7 +78,7 @@ class datagram_state final : public counted {
   const std::uint16_t pkey_index_;
   intrusive_list<multicast_group> groups_;
   std::optional<callback_queue_pair> qp_;
-  std::optional<cm::datagram_listener> published_;
+  std::unique_ptr<cm::datagram_listener> published_;
   datagram_address address_;
 };
 

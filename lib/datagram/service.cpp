@@ -5,6 +5,7 @@
 #include "datagram_state.hpp"
 
 #include <cerrno>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -34,8 +35,11 @@ void check_reachable(const endpoint& where, const char* call) {
 endpoint datagram_state::publish(const endpoint& local) {
   check_qkey(address_);
   check_reachable(local, "publish");
-  published_.reset();  // The new address may be the former one.
-  published_.emplace(resources_.bootstraps.cm_events(), listening_address(local), qp_->verbs());
+  const socket_address where = listening_address(local);
+  if (published_ == nullptr || !(published_->local_address() == where)) {
+    published_ = std::make_unique<cm::datagram_listener>(resources_.bootstraps.cm_events(), where,
+                                                         qp_->verbs());
+  }
   endpoint made = endpoint_of(published_->local_address());
   made.kind = endpoint::bootstrap::rdma_cm;
   return made;
