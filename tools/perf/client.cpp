@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <stdexcept>
+#include <system_error>
 
 namespace perf {
 namespace {
@@ -59,6 +60,12 @@ cordma::task<result> run_job(cordma::runtime& control, cordma::rpc::client& serv
   co_return r;
 }
 
+bool has_lost_peer(const cordma::error& e) {
+  const std::error_code code = e.code();
+  return code == cordma::errc::disconnected || code == std::errc::connection_reset ||
+         code == std::errc::connection_refused || code == std::errc::broken_pipe;
+}
+
 }  // namespace
 
 cordma::task<> run_with_server(cordma::runtime& control, std::string device,
@@ -72,6 +79,11 @@ cordma::task<> run_with_server(cordma::runtime& control, std::string device,
       const result r = co_await run_job(control, calls, what, device, server.host);
       each(r);
     }
+  } catch (const cordma::error& e) {
+    why = has_lost_peer(e) ? std::make_exception_ptr(std::runtime_error{
+                                 "the server at " + server.to_string() +
+                                 " has ended, or its host: start it again (" + e.what() + ")"})
+                           : std::current_exception();
   } catch (const std::exception&) {
     why = std::current_exception();
   }
