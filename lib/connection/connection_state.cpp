@@ -324,6 +324,12 @@ void connection_state::abort(errc code, const char* call) noexcept {
   if (channel_) channel_->hang_up();
 }
 
+/// Ends everything after the peer's last message.
+void connection_state::end_with_peer() noexcept {
+  qp.abort_after_last_message({.code = errc::disconnected, .call = "hang_up"});
+  abort(errc::disconnected, "hang_up");
+}
+
 /// Tells the agent that the data queue pair is in ERROR: its windows can be destroyed.
 void connection_state::fail_agent() noexcept {
   if (!agent) return;
@@ -355,7 +361,7 @@ void connection_state::peer_hung_up() noexcept {
   qp.driver().reap_all();
   peer_gone_.set();
   const bool owed = peer_said_goodbye && !is_manual() && !qp.has_failed();
-  if (!owed) return abort(errc::disconnected, "hang_up");
+  if (!owed) return end_with_peer();
   const bool is_idle = qp.sends().is_idle();
   if (!is_idle && completes_beats() && (!beat_ || beat_->has_ended())) beat();
   late_acks_until_ = executor.after(options_.close_timeout);
@@ -368,7 +374,7 @@ void connection_state::await_late_acks() noexcept {
   qp.driver().reap_all();
   const bool is_late = executor.now() >= *late_acks_until_;
   if (is_late || (qp.sends().is_idle() && has_told_end())) {
-    return abort(errc::disconnected, "hang_up");
+    return end_with_peer();
   }
   executor.arm(*this, executor.after(late_ack_interval));
 }

@@ -69,6 +69,7 @@ class connection_state final : private timer, private byte_channel::listener {
 
   /// Ends what waits, and tells the peer.
   void abort(errc code, const char* call) noexcept;
+  void end_with_peer() noexcept;
   /// Waits for what was posted, then for the peer's answer.
   task<> close();
   /// Waits until the device has returned what was posted on the data queue pair, or until a

@@ -139,7 +139,7 @@ void callback_queue_pair::complete_watched(bool is_receive, std::uint32_t sequen
       sends_->pump();
     }
   } else if (const request_outcome why = why_failed(wc, driver_.tally());
-             sends_->failed(sequence, why)) {
+             sends_->failed(sequence, takes_last_messages_ ? reason_ : why)) {
     fail(why);
   }
   if (has_failed()) [[unlikely]]
@@ -156,7 +156,8 @@ void callback_queue_pair::complete_shared(std::uint32_t number, const ibv_wc& wc
   count_receive(number, wc);
   if (succeeded && handler_ != nullptr && share_->take(number))
     return handler_->on_receive(number, wc);
-  const bool is_delivered = succeeded && share_->pool().is_for_messages() && !has_failed() &&
+  const bool is_delivered = succeeded && share_->pool().is_for_messages() &&
+                            (!has_failed() || takes_last_messages_) &&
                             share_->admitted() != detail::admittance::none;
   if (is_delivered && share_->take(number)) return share_->pool().deliver(*share_, number, wc);
   share_->pool().put_back(number);
@@ -230,6 +231,11 @@ void callback_queue_pair::fail(const request_outcome& why) noexcept {
 void callback_queue_pair::fail(const request_outcome& why,
                                const request_outcome& unposted) noexcept {
   if (has_failed()) return;
+  enter_error(why);
+  end_waiting(unposted);
+}
+
+void callback_queue_pair::enter_error(const request_outcome& why) noexcept {
   reason_ = why;
   try {
     qp_.to_error();  // The device has mostly made this change already.
@@ -237,6 +243,9 @@ void callback_queue_pair::fail(const request_outcome& why,
     // The device is gone. The owner of the queue pair destroys it.
   }
   watch(true);
+}
+
+void callback_queue_pair::end_waiting(const request_outcome& unposted) noexcept {
   sends_->ring_now();
   sends_->refuse({.code = errc::disconnected, .call = "post_send"});
   // The handler comes first: waiters may turn to it.
@@ -256,6 +265,17 @@ void callback_queue_pair::drain() noexcept {
 void callback_queue_pair::abort(const request_outcome& why) noexcept {
   fail(why, why);
   sends_->end_all(why);
+}
+
+void callback_queue_pair::abort_after_last_message(const request_outcome& why) noexcept {
+  if (!has_failed()) {
+    enter_error(why);
+    takes_last_messages_ = true;
+    driver_.reap_all();
+    takes_last_messages_ = false;
+    end_waiting(why);
+  }
+  abort(why);
 }
 
 void callback_queue_pair::last_receive_taken(const request_outcome& why) noexcept {

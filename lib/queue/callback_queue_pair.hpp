@@ -58,6 +58,9 @@ class callback_queue_pair {
   /// Ends everything that waits with `why`, refuses later requests, and puts the queue pair in
   /// ERROR, so that the device flushes its requests. Idempotent: the first reason stays.
   void abort(const request_outcome& why) noexcept;
+  /// Aborts, after the messages that the device has taken are delivered: a device may acknowledge
+  /// one before it completes the receive. Not in the middle of a reap.
+  void abort_after_last_message(const request_outcome& why) noexcept;
   /// Returns why the queue pair no longer works; none while it does.
   [[nodiscard]] const request_outcome& failure_reason() const noexcept { return reason_; }
   [[nodiscard]] bool has_failed() const noexcept { return reason_.has_failed(); }
@@ -137,6 +140,10 @@ class callback_queue_pair {
   void fail(const request_outcome& why) noexcept;
   /// \param unposted how requests end that never reached the device.
   void fail(const request_outcome& why, const request_outcome& unposted) noexcept;
+  /// The first half of `fail`: after it the device takes nothing more.
+  void enter_error(const request_outcome& why) noexcept;
+  /// The second half of `fail`: everything that waits ends.
+  void end_waiting(const request_outcome& unposted) noexcept;
   /// Makes everything that the device has end after a failure, and sets `drained_event` when it
   /// has.
   void drain() noexcept;
@@ -155,6 +162,7 @@ class callback_queue_pair {
   const std::unique_ptr<send_queue, give_back> sends_;
   receive_queue receives_;
   message_handler* handler_ = nullptr;
+  bool takes_last_messages_ = false;
   std::uint32_t handled_receives_ = 0;  ///< the handler's receives that the device has
   const queue_pair_role role_;
   const std::uint64_t wr_id_base_;  ///< part of every `wr_id` that names the queue pair

@@ -1,6 +1,7 @@
 // How a connection ends when its peer says goodbye first, and when it does not.
 #include <cordma/connection/connection.hpp>
 
+#include "last_message.hpp"
 #include "queue/send_queue.hpp"
 #include "request/queue_pair.hpp"
 #include "support/connected_pair.hpp"
@@ -187,4 +188,17 @@ TEST_CASE("with a key, only a goodbye within TLS is a close: all other ends are 
   CHECK(outcome.failure().code == make_error_code(errc::disconnected));
   CHECK(p.client.why_lost()->call == std::string{"hang_up"});
   CHECK_FALSE(p.client.was_closed_by_peer());
+}
+
+// A device may acknowledge a message before it completes the receive: the peer then says goodbye
+// while the completion is on its way.
+TEST_CASE("what the device has taken until the peer's end is received", "[connection][soft0]") {
+  test::connected_pair both;
+  local_mr memory = both.rt.memory().allocate_zeroed(64);
+  both.server.post_recv(memory.slice(8, 8));
+  const test::last_message last{both.client, memory.slice(0, 8)};
+  ::shutdown(test::socket_of(both.client), SHUT_WR);
+  CHECK(both.rt.run(both.server.next_message()).size_bytes == 8);
+  CHECK(both.rt.run(as_result(both.server.next_message())).failure().code == errc::disconnected);
+  CHECK(both.server.why_lost()->call == std::string{"hang_up"});
 }

@@ -1,6 +1,8 @@
 // Many connections whose plain messages come into one stock of buffers.
+#include "last_message.hpp"
 #include "support/allocations.hpp"
 #include "support/connected_pair.hpp"
+#include "support/connection_socket.hpp"
 #include "support/held.hpp"
 #include "support/skip.hpp"
 #include "support/unreliable.hpp"
@@ -12,6 +14,8 @@
 #include <cordma/queue/shared_receives.hpp>
 
 #include <catch2/catch.hpp>
+
+#include <sys/socket.h>
 
 #include <cstring>
 #include <vector>
@@ -273,4 +277,15 @@ TEST_CASE("a shared message in a warm program allocates nothing", "[connection][
   const auto before = support::thread_allocation_count();
   s.rt.run(exchange(300));
   CHECK(support::thread_allocation_count() == before);
+}
+
+TEST_CASE("what the device has taken until the peer's end comes to the stock",
+          "[connection][soft0]") {
+  shop s{{.buffers = 4, .share_min = 1, .for_messages = true}};
+  s.open(1);
+  local_mr out = s.rt.memory().allocate_zeroed(4);
+  test::put(out, 17u);
+  const test::last_message last{s.clients[0], out.slice()};
+  ::shutdown(test::socket_of(s.clients[0]), SHUT_WR);
+  CHECK(number_in(s.next()) == 17);
 }

@@ -23,6 +23,8 @@ std::atomic<unsigned> failing_calls = 0;
 std::atomic<int> failing_errno = 0;
 std::atomic<unsigned> refusals = 0;
 std::atomic<const char*> failed = "";
+std::atomic<void (*)(void*)> before_modify = nullptr;
+std::atomic<void*> about_modify = nullptr;
 std::array<std::atomic<long>, kind_count> live{};
 
 /// The library's own function, looked up at the first call. By version, because libibverbs also
@@ -81,6 +83,11 @@ void fail_call(unsigned k, int errno_value, unsigned times) noexcept {
   failing_call = k;
   failing_errno = errno_value;
   failed = "";
+}
+
+void before_next_modify(void (*f)(void* about), void* about) noexcept {
+  about_modify = about;
+  before_modify = f;
 }
 
 void refuse_deregistrations(unsigned count) noexcept { refusals = count; }
@@ -212,6 +219,7 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
 
 int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   static constinit real<int(ibv_qp*, ibv_qp_attr*, int)> next{"ibv_modify_qp", "IBVERBS_1.1"};
+  if (auto* const f = verbs_faults::before_modify.exchange(nullptr)) f(verbs_faults::about_modify);
   if (must_fail("ibv_modify_qp")) return errno;
   return (*next)(qp, attributes, mask);
 }

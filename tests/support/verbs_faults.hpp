@@ -17,6 +17,8 @@ inline constexpr std::size_t kind_count = 7;
 void fail_call(unsigned k, int errno_value, unsigned times = 1) noexcept;
 /// The next `count` calls of ibv_dereg_mr fail with EBUSY, as under a bound memory window.
 void refuse_deregistrations(unsigned count) noexcept;
+/// Calls `f(about)` ahead of the next ibv_modify_qp, in its thread; null: nothing.
+void before_next_modify(void (*f)(void* about), void* about) noexcept;
 /// Calls counted since `fail_call`.
 unsigned calls_made() noexcept;
 /// The name of the call that was made to fail; "" before that.
