@@ -5,6 +5,9 @@
 #include "support/leaks.hpp"
 #include "support/manual_executor.hpp"
 
+#include <cordma/coro/event.hpp>
+#include <cordma/coro/when_all.hpp>
+
 #include <catch2/catch.hpp>
 
 #include <array>
@@ -194,6 +197,26 @@ TEST_CASE("sending on a known route, and receiving, allocates nothing", "[datagr
   const auto before = support::allocation_count();
   s.rt.run(exchange(100));
   CHECK(support::allocation_count() - before <= 1);  // The frame of `exchange`.
+}
+
+TEST_CASE("datagrams that several tasks send in one turn get one completion entry",
+          "[datagram][device]") {
+  two_sockets s;
+  const local_mr memory = s.text("x");
+  s.rt.run(s.a.send_to(s.b.address(), memory));  // The socket that posted last has a group.
+  event all{s.rt.executor()};
+  const auto one = [&]() -> task<> {
+    co_await all.wait();
+    co_await s.a.send_to(s.b.address(), memory);
+  };
+  const auto go = [&]() -> task<> {
+    all.set();
+    co_return;
+  };
+  const std::uint64_t before = s.rt.metrics().completions.completions;
+  s.rt.run(when_all(one(), one(), one(), one(), go()));
+  CHECK(s.rt.metrics().completions.completions - before == 1);
+  CHECK(s.a.counters().routes_found == 5);
 }
 
 TEST_CASE("a kept operation does not keep others from their routes", "[datagram][device]") {

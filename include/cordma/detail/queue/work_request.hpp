@@ -42,9 +42,10 @@ struct wr_summary {
   [[nodiscard]] bool is_signaled() const noexcept { return (send_flags & IBV_SEND_SIGNALED) != 0; }
   [[nodiscard]] bool is_read() const noexcept { return kind == request_kind::read; }
   [[nodiscard]] bool is_atomic() const noexcept { return kind == request_kind::atomic; }
-  /// Returns true if the request completes a receive of the peer, which may keep it waiting.
+  /// Returns true if the request completes a receive of the peer, which may keep it waiting. A
+  /// datagram waits for nobody: where no receive is posted, it is lost.
   [[nodiscard]] bool takes_receive() const noexcept {
-    return kind == request_kind::send || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    return (kind == request_kind::send && to == nullptr) || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   }
 };
 
