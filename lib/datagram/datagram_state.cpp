@@ -96,7 +96,7 @@ verbs::address_vector datagram_state::own_path(const datagram_address& to) const
 
 bool datagram_state::route_to(const datagram_address& to, datagram_destination& destination,
                               counted_ref<route>& path) noexcept {
-  route* const known = routes_.find(path_key{own_path(to)});
+  route* const known = routes_.find(path_key{to.path, gid_.index});
   if (known == nullptr || to.qpn > qpn_max) return false;
   note(&datagram_counters::routes_found, &datagram_totals::routes_found);
   path = counted_ref<route>{*known};
@@ -141,22 +141,14 @@ void datagram_state::close() noexcept {
   routes_.clear();
 }
 
-bool route_to(datagram_state& from, const datagram_address& address, datagram_destination& to,
-              counted_ref<route>& path) noexcept {
-  return from.route_to(address, to, path);
+bool route_to(const counted_ref<datagram_state>& from, const datagram_address& address,
+              datagram_destination& to, counted_ref<route>& path) noexcept {
+  return state_of(from).route_to(address, to, path);
 }
-
-send_queue& sends_of(datagram_state& from) noexcept { return from.qp().sends(); }
 
 send_queue& sends_of(const counted_ref<datagram_state>& from) {
   check_open(*from.get());
   return from->qp().sends();
-}
-
-scheduler& scheduler_of(datagram_state& from) noexcept { return from.qp().sends().scheduler(); }
-
-counted_ref<datagram_state> keep(datagram_state& from) noexcept {
-  return counted_ref<datagram_state>{from};
 }
 
 task<> find_route(counted_ref<datagram_state> from, datagram_address address,
@@ -167,14 +159,9 @@ task<> find_route(counted_ref<datagram_state> from, datagram_address address,
   } while (!from->route_to(address, to, path));
 }
 
-datagram_header next_header(receive_queue& queue) noexcept { return queue.next_header(); }
-
-datagram made_datagram(const message& taken, const datagram_header& header,
-                       const datagram_address& receiver) noexcept {
-  datagram made{taken};
-  made.sender = sender_of(header, receiver);
-  made.was_multicast = is_multicast(header);
-  return made;
+datagram next_without_message(const datagram_receiver& receiver) noexcept {
+  const datagram_header& header = receiver.queue.next_header();
+  return {{}, sender_of(header, receiver.address), is_multicast(header)};
 }
 
 }  // namespace cordma::detail

@@ -9,6 +9,7 @@
 
 #include <cordma/coro/task.hpp>
 #include <cordma/datagram/datagram_socket.hpp>
+#include <cordma/detail/base/assert.hpp>
 #include <cordma/detail/base/counter.hpp>
 #include <cordma/verbs/device.hpp>
 #include <cordma/verbs/gid.hpp>
@@ -82,6 +83,10 @@ class datagram_state final : public counted {
   datagram_address address_;
 };
 
+inline datagram_state& state_of(const counted_ref<datagram_state>& socket) noexcept {
+  CORDMA_ASSERT(bool{socket}, "used a datagram socket that was moved from");
+  return *socket.get();
+}
 /// \errors errc::closed.
 void check_open(const datagram_state& socket, const char* call = "send_to");
 /// Returns the address that rdma_cm tells.

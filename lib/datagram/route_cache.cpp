@@ -7,13 +7,13 @@
 
 namespace cordma::detail {
 
-path_key::path_key(const verbs::address_vector& path) noexcept {
-  std::memcpy(words_.data(), path.gid.raw, sizeof path.gid.raw);
+path_key::path_key(const verbs::address_vector& path, std::uint32_t gid_index) noexcept {
+  std::memcpy(words_, path.gid.raw, sizeof path.gid.raw);
   words_[2] = std::uint64_t{path.lid} << 48 | std::uint64_t{path.flow_label} << 16 |
               std::uint64_t{path.hop_limit} << 8 | path.traffic_class;
   words_[3] = std::uint64_t{std::uint32_t(path.static_rate)} << 32 |
-              std::uint64_t{path.gid_index & 0xffff} << 16 |
-              std::uint64_t{path.service_level} << 8 | (path.is_global ? 1u : 0u);
+              std::uint64_t{gid_index & 0xffff} << 16 | std::uint64_t{path.service_level} << 8 |
+              (path.is_global ? 1u : 0u);
 }
 
 std::size_t path_key::hash::operator()(const path_key& key) const noexcept {
@@ -32,11 +32,7 @@ void route_cache::clear() noexcept {
   routes_.clear();
 }
 
-route* route_cache::find(const path_key& path) noexcept {
-  if (!routes_.empty() && routes_.front()->key_ == path) [[likely]] {
-    routes_.front()->idle_at_.reset();
-    return routes_.front().get();
-  }
+route* route_cache::find_older(const path_key& path) noexcept {
   const auto found = index_.find(path);
   if (found == index_.end()) return nullptr;
   routes_.splice(routes_.begin(), routes_, found->second);

@@ -6,7 +6,6 @@
 #include <cordma/detail/datagram/route.hpp>
 #include <cordma/verbs/queue_pair_attributes.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -19,14 +18,16 @@ namespace cordma::detail {
 /// The fields of a path that make it another one.
 class path_key {
  public:
-  explicit path_key(const verbs::address_vector& path) noexcept;
+  explicit path_key(const verbs::address_vector& path) noexcept : path_key{path, path.gid_index} {}
+  /// Makes the key of `path` from another row of the own table.
+  path_key(const verbs::address_vector& path, std::uint32_t gid_index) noexcept;
   friend bool operator==(const path_key&, const path_key&) = default;
   struct hash {
     std::size_t operator()(const path_key& key) const noexcept;
   };
 
  private:
-  std::array<std::uint64_t, 4> words_{};
+  std::uint64_t words_[4];  // std::array would compare them by memcmp(3).
 };
 
 /// A route, which requests keep. The handle goes with the cache, when no request is in flight.
@@ -57,7 +58,12 @@ class route_cache {
   void clear() noexcept;
 
   /// Returns the route on this path, and makes it the one used last; null: there is none.
-  [[nodiscard]] route* find(const path_key& path) noexcept;
+  [[nodiscard]] route* find(const path_key& path) noexcept {
+    if (routes_.empty() || routes_.front()->key_ != path) [[unlikely]]
+      return find_older(path);
+    routes_.front()->idle_at_.reset();
+    return routes_.front().get();
+  }
   /// Adds a route, the one used last. \errors bad_alloc.
   void insert(const path_key& path, verbs::address_handle handle);
   /// Lets the routes go that exceed the limit, the least recently used first. `posted` is the
@@ -68,6 +74,7 @@ class route_cache {
 
  private:
   using list = std::list<counted_ref<route>>;
+  [[nodiscard]] route* find_older(const path_key& path) noexcept;
 
   const std::size_t routes_max_;
   list routes_;  // The one used last comes first.

@@ -7,51 +7,63 @@
 #include <netinet/ip.h>
 
 #include <array>
+#include <cstddef>
 #include <cstring>
-#include <optional>
 
 namespace cordma::detail {
 namespace {
 
 constexpr std::size_t at_ip4 = grh_bytes - sizeof(iphdr);
-constexpr std::uint32_t ip4_words = 5, ip4_version = 4, ip6_version = 6;
+constexpr std::byte ip4_version_and_words{0x45}, ip6_version{6};
 constexpr std::uint8_t dscp_bits = 0xfc;  // Two more bits tell of congestion.
 constexpr std::size_t at_source = 8, at_destination = 24;
 
-bool has_right_sum(const iphdr& ip) noexcept {
-  std::array<std::uint16_t, sizeof ip / 2> words;
-  std::memcpy(words.data(), &ip, sizeof ip);
+bool has_right_sum(const std::byte* ip4) noexcept {
+  std::array<std::uint16_t, sizeof(iphdr) / 2> words;
+  std::memcpy(words.data(), ip4, sizeof words);
   std::uint32_t sum = 0;
   for (const std::uint16_t word : words) sum += word;
   sum = (sum & 0xffff) + (sum >> 16);
   return ((sum & 0xffff) + (sum >> 16)) == 0xffff;
 }
 
-/// Returns the IPv4 header, if there is one. A GRH begins with a 6. Bytes before an IPv4 header may
+/// Returns true if there is an IPv4 header. A GRH begins with a 6. Bytes before an IPv4 header may
 /// do so by chance: then its checksum decides, as in the kernel's ib_get_rdma_header_version.
-std::optional<iphdr> ip4_in(const std::array<std::byte, grh_bytes>& grh) noexcept {
-  iphdr ip;
-  std::memcpy(&ip, &grh[at_ip4], sizeof ip);
-  const bool may_be_grh = std::to_integer<std::uint32_t>(grh[0]) >> 4 == ip6_version;
-  if (ip.version != ip4_version || ip.ihl != ip4_words) return std::nullopt;
-  return may_be_grh && !has_right_sum(ip) ? std::nullopt : std::optional{ip};
+bool has_ip4(const std::array<std::byte, grh_bytes>& grh) noexcept {
+  if (grh[at_ip4] != ip4_version_and_words) return false;
+  return (grh[0] >> 4) != ip6_version || has_right_sum(&grh[at_ip4]);
+}
+
+std::uint32_t ip4_at(const std::byte* at) noexcept {
+  std::uint32_t ip4;
+  std::memcpy(&ip4, at, sizeof ip4);
+  return ip4;
 }
 
 ibv_gid gid_of(std::uint32_t ip4) noexcept {
-  ibv_gid gid{};
-  gid.raw[10] = gid.raw[11] = 0xff;
-  std::memcpy(&gid.raw[12], &ip4, sizeof ip4);
+  const std::array<std::uint32_t, 4> words{0, 0, htonl(0xffff), ip4};
+  ibv_gid gid;
+  std::memcpy(gid.raw, words.data(), sizeof gid.raw);
   return gid;
 }
 
-ibv_gid gid_at(const std::byte* at) noexcept {
-  ibv_gid gid{};
-  std::memcpy(gid.raw, at, sizeof gid.raw);
-  return gid;
+/// Sets GID and traffic class of the path to the source.
+void set_source(const std::array<std::byte, grh_bytes>& grh, verbs::address_vector& path) noexcept {
+  if (has_ip4(grh)) {
+    path.gid = gid_of(ip4_at(&grh[at_ip4 + offsetof(iphdr, saddr)]));
+    path.traffic_class =
+        std::to_integer<std::uint8_t>(grh[at_ip4 + offsetof(iphdr, tos)]) & dscp_bits;
+    return;
+  }
+  std::memcpy(path.gid.raw, &grh[at_source], sizeof path.gid.raw);
+  const auto high = std::to_integer<unsigned>(grh[0] & std::byte{0xf});
+  path.traffic_class = std::uint8_t(high << 4 | std::to_integer<unsigned>(grh[1]) >> 4) & dscp_bits;
 }
 
-datagram_address said_sender_of(const datagram_header& header,
-                                const datagram_address& receiver) noexcept {
+}  // namespace
+
+datagram_address sender_of(const datagram_header& header,
+                           const datagram_address& receiver) noexcept {
   datagram_address sender;
   sender.qpn = header.src_qpn;
   sender.qkey = receiver.qkey;
@@ -60,32 +72,17 @@ datagram_address said_sender_of(const datagram_header& header,
     sender.path.service_level = header.service_level;
   }
   sender.path.is_global = header.has_grh;
-  if (!header.has_grh) return sender;
-  if (const auto ip4 = ip4_in(header.grh)) {
-    sender.path.gid = gid_of(ip4->saddr);
-    sender.path.traffic_class = ip4->tos & dscp_bits;
-    return sender;
-  }
-  sender.path.gid = gid_at(&header.grh[at_source]);
-  const auto high = std::to_integer<unsigned>(header.grh[0] & std::byte{0xf});
-  sender.path.traffic_class =
-      std::uint8_t(high << 4 | std::to_integer<unsigned>(header.grh[1]) >> 4) & dscp_bits;
-  return sender;
-}
-
-}  // namespace
-
-datagram_address sender_of(const datagram_header& header,
-                           const datagram_address& receiver) noexcept {
-  const datagram_address said = said_sender_of(header, receiver);
+  if (header.has_grh) set_source(header.grh, sender.path);
   // An answer to a group that somebody named as the source would go to all of its members.
-  const bool is_group = said.qpn >= datagram_address::multicast_qpn || is_multicast(said.path.gid);
-  return is_group ? datagram_address{} : said;
+  if (sender.qpn >= datagram_address::multicast_qpn || is_multicast(sender.path.gid)) [[unlikely]]
+    sender = {};
+  return sender;
 }
 
 bool is_multicast(const datagram_header& header) noexcept {
   if (!header.has_grh) return false;
-  if (const auto ip4 = ip4_in(header.grh)) return IN_MULTICAST(ntohl(ip4->daddr));
+  if (has_ip4(header.grh))
+    return IN_MULTICAST(ntohl(ip4_at(&header.grh[at_ip4 + offsetof(iphdr, daddr)])));
   return header.grh[at_destination] == std::byte{0xff};
 }
 

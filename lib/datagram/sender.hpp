@@ -1,7 +1,8 @@
 #pragma once
 
+#include "queue/datagram_header.hpp"
+
 #include <cordma/datagram/datagram.hpp>
-#include <cordma/detail/queue/datagram_header.hpp>
 
 #include <cstdint>
 

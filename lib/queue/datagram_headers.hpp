@@ -1,6 +1,7 @@
 #pragma once
 
-#include <cordma/detail/queue/datagram_header.hpp>
+#include "datagram_header.hpp"
+
 #include <cordma/verbs/memory_region.hpp>
 #include <cordma/verbs/protection_domain.hpp>
 

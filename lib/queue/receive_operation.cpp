@@ -42,11 +42,20 @@ void receive_operation::fail(const request_outcome& how) noexcept {
   state_ = state::failed;
 }
 
-message receive_operation::take() {
-  if (state_ != state::promised) return take_result().value();
+void receive_operation::take(message& into) {
+  if (state_ != state::promised) [[unlikely]] {
+    into = take_result().value();
+    return;
+  }
   unlink();
   state_ = state::taken;
-  return queue_->take();
+  queue_->take(into);
+}
+
+message receive_operation::take() {
+  message taken;
+  take(taken);
+  return taken;
 }
 
 result<message> receive_operation::take_result() noexcept {

@@ -141,11 +141,10 @@ void receive_queue::give_room() noexcept {
   set_at_once_max();
 }
 
-message receive_queue::take() noexcept {
-  message taken = at(head_++);
-  release(taken);
+void receive_queue::take(message& into) noexcept {
+  into = at(head_++);
+  release(into);
   if (!want_room_.empty()) give_room();
-  return taken;
 }
 
 bool receive_queue::succeeded(const ibv_wc& wc) noexcept {

@@ -86,7 +86,7 @@ class alignas(64) receive_queue {
   /// Promises `o` a message, or ends it without one. Returns false if it waits for a message.
   bool serve(receive_operation& o) noexcept;
   /// Takes the oldest message; there must be one.
-  message take() noexcept;
+  void take(message& into) noexcept;
   /// Removes `o`, which no longer waits.
   void leave(receive_operation& o) noexcept;
   void give_room() noexcept;

@@ -145,11 +145,11 @@ class CORDMA_EXPORT datagram_socket {
   void post_recv(std::span<const local_mr_slice> buffer);
   /// Waits for the next datagram, for which a buffer was posted.
   [[nodiscard]] auto next_datagram() noexcept {
-    return detail::receive_datagram_op<0, false>{receives(), address(), {}};
+    return detail::receive_datagram_op<0, false>{receiver(), {}};
   }
   /// Posts a buffer, once there is room for it, and waits for the next datagram.
   [[nodiscard]] auto recv(const local_mr_slice& buffer) noexcept {
-    return detail::receive_datagram_op<1, true>{receives(), address(), {buffer}};
+    return detail::receive_datagram_op<1, true>{receiver(), {buffer}};
   }
 
   /// Returns why the socket no longer works; nothing while it does.
@@ -158,15 +158,16 @@ class CORDMA_EXPORT datagram_socket {
 
  private:
   [[nodiscard]] detail::datagram_state& state() const noexcept;
-  [[nodiscard]] receive_queue& receives() const noexcept;
+  [[nodiscard]] detail::datagram_receiver receiver() const noexcept;
   static task<multicast_membership> member(detail::counted_ref<detail::datagram_state> of,
                                            ibv_gid mgid, bool send_only);
   template <std::size_t N>
   detail::send_to_op<N> sent(const datagram_address& to, const send_request<N>& message) {
-    return {state(), to, message};
+    return {*sends_, state_, to, message};
   }
 
   detail::counted_ref<detail::datagram_state> state_;
+  send_queue* sends_;  // Read without a call, across which a message would be kept in memory.
 };
 
 }  // namespace cordma

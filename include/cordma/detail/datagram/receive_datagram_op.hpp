@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cordma/datagram/datagram.hpp>
-#include <cordma/detail/queue/datagram_header.hpp>
 #include <cordma/detail/request/receive_op.hpp>
 
 #include <array>
@@ -9,11 +8,13 @@
 
 namespace cordma::detail {
 
-/// Returns what came in front of the datagram that `queue` gives next.
-CORDMA_EXPORT datagram_header next_header(receive_queue& queue) noexcept;
-/// `receiver` is the address of the socket that received it.
-CORDMA_EXPORT datagram made_datagram(const message& taken, const datagram_header& header,
-                                     const datagram_address& receiver) noexcept;
+/// A socket as its receives know it.
+struct datagram_receiver {
+  receive_queue& queue;
+  const datagram_address& address;
+};
+/// Makes the datagram that is taken next, all but its message.
+CORDMA_EXPORT datagram next_without_message(const datagram_receiver& receiver) noexcept;
 
 /// Waits for the next datagram; if `Posts`, posts a buffer of N slices first.
 template <std::size_t N, bool Posts>
@@ -23,11 +24,11 @@ class [[nodiscard]] receive_datagram_op final
  public:
   using value_type = datagram;
 
-  receive_datagram_op(receive_queue& queue, const datagram_address& receiver,
+  receive_datagram_op(const datagram_receiver& receiver,
                       const std::array<local_mr_slice, N>& buffer) noexcept
-      : awaited_receive{queue}, receiver_{receiver}, buffer_{buffer} {}
+      : awaited_receive{receiver.queue}, address_{receiver.address}, buffer_{buffer} {}
   receive_datagram_op(receive_datagram_op&& other) noexcept
-      : awaited_receive{other.queue()}, receiver_{other.receiver_}, buffer_{other.buffer_} {}
+      : awaited_receive{other.queue()}, address_{other.address_}, buffer_{other.buffer_} {}
 
   bool start(waiter& w, const environment& env) noexcept {
     return awaited_receive::start(w, env, Posts, buffer_);
@@ -35,19 +36,20 @@ class [[nodiscard]] receive_datagram_op final
   using awaited_receive::failed;
   using awaited_receive::own_scheduler;
   datagram take() {
-    const datagram_header header = failed() ? datagram_header{} : next_header(queue());
-    return made_datagram(awaited_receive::take(), header, receiver_);
+    // The queue may be gone after a failure. Taking the message may give its slot to another.
+    datagram taken = failed() ? datagram{} : next_without_message({queue(), address_});
+    awaited_receive::take(taken);
+    return taken;
   }
   result<datagram> take_result() noexcept {
-    const datagram_header header = failed() ? datagram_header{} : next_header(queue());
-    result<message> taken = awaited_receive::take_result();
-    if (taken.is_cancelled()) return cancelled_result;
-    if (taken.has_failure()) return taken.failure();
-    return made_datagram(*taken, header, receiver_);
+    if (!failed()) return take();
+    const result<message> none = awaited_receive::take_result();
+    if (none.is_cancelled()) return cancelled_result;
+    return none.failure();
   }
 
  private:
-  const datagram_address& receiver_;
+  const datagram_address& address_;
   std::array<local_mr_slice, N> buffer_;
 };
 

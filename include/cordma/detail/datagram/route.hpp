@@ -11,7 +11,6 @@
 
 namespace cordma {
 
-class scheduler;
 class send_queue;
 struct datagram_address;
 
@@ -41,14 +40,11 @@ struct datagram_request {
 };
 
 /// Sets destination and route of a request, if the route is known. Returns false if it is not.
-CORDMA_EXPORT bool route_to(datagram_state& from, const datagram_address& address,
-                            datagram_destination& to, counted_ref<route>& path) noexcept;
-CORDMA_EXPORT send_queue& sends_of(datagram_state& from) noexcept;
+CORDMA_EXPORT bool route_to(const counted_ref<datagram_state>& from,
+                            const datagram_address& address, datagram_destination& to,
+                            counted_ref<route>& path) noexcept;
 /// \errors errc::closed: the socket was dropped.
 CORDMA_EXPORT send_queue& sends_of(const counted_ref<datagram_state>& from);
-CORDMA_EXPORT scheduler& scheduler_of(datagram_state& from) noexcept;
-/// Keeps the state of a socket, which may be dropped meanwhile.
-CORDMA_EXPORT counted_ref<datagram_state> keep(datagram_state& from) noexcept;
 
 }  // namespace detail
 }  // namespace cordma

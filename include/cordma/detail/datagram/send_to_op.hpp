@@ -17,44 +17,49 @@ CORDMA_EXPORT task<> find_route(counted_ref<datagram_state> from, datagram_addre
 
 template <std::size_t N>
 task<std::size_t> find_route_and_send(counted_ref<datagram_state> from, datagram_address address,
-                                      datagram_request<N> request) {
+                                      send_request<N> message) {
+  datagram_request<N> request{message};
   co_await find_route(from, address, request.to, request.path);
   co_return co_await request_op<datagram_request<N>>{sends_of(from), request};
 }
 
-/// Sends a datagram: at once, if the route is known, else after a search for it. A stop before it
-/// is posted prevents the datagram.
+/// Sends a datagram: at once, if the route is known when the operation is made, else after a search
+/// for it. A stop before it is posted prevents the datagram.
 template <std::size_t N>
 class [[nodiscard]] send_to_op final : public operation_base<send_to_op<N>> {
  public:
   using value_type = std::size_t;
 
-  send_to_op(datagram_state& from, const datagram_address& to, const send_request<N>& message)
-      : from_{from}, address_{to}, request_{message} {}
+  send_to_op(send_queue& queue, const counted_ref<datagram_state>& from, const datagram_address& to,
+             const send_request<N>& message)
+      : posted_{queue, datagram_request<N>{message}} {
+    auto& request = posted_.template request<0>();
+    if (!route_to(from, to, request.to, request.path)) [[unlikely]]
+      search_.emplace(find_route_and_send(from, to, request.message));
+  }
 
   bool start(waiter& w, const environment& env) {
-    if (route_to(from_, address_, request_.to, request_.path)) [[likely]]
-      return posted_.emplace(sends_of(from_), request_).start(w, env);
-    return searching_.emplace(find_route_and_send(keep(from_), address_, request_)).start(w, env);
+    if (!search_) [[likely]]
+      return posted_.start(w, env);
+    is_searching_ = true;
+    return search_->start(w, env);
   }
+  /// Returns null once a search has begun, because the queue may be gone.
   [[nodiscard]] scheduler* own_scheduler() const noexcept {
-    if (posted_) return posted_->own_scheduler();
-    return searching_ ? nullptr : &scheduler_of(from_);
+    return is_searching_ ? nullptr : posted_.own_scheduler();
   }
   [[nodiscard]] bool failed() const noexcept {
-    return posted_ ? posted_->failed() : searching_->failed();
+    return search_ ? search_->failed() : posted_.failed();
   }
-  value_type take() { return posted_ ? posted_->take() : searching_->take(); }
+  value_type take() { return search_ ? search_->take() : posted_.take(); }
   result<value_type> take_result() {
-    return posted_ ? posted_->take_result() : searching_->take_result();
+    return search_ ? search_->take_result() : posted_.take_result();
   }
 
  private:
-  datagram_state& from_;
-  datagram_address address_;
-  datagram_request<N> request_;
-  std::optional<request_op<datagram_request<N>>> posted_;
-  std::optional<task<value_type>> searching_;
+  request_op<datagram_request<N>> posted_;
+  std::optional<task<value_type>> search_;
+  bool is_searching_ = false;
 };
 
 }  // namespace cordma::detail

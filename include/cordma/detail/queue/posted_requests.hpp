@@ -32,6 +32,11 @@ class posted_requests : public Operation {
       : Operation{static_cast<Operation&&>(other), values_before()},
         requests_{std::move(other.requests_)},
         values_before_{other.values_before_} {}
+  /// Returns request `I`, which may change until it is posted.
+  template <std::size_t I>
+  [[nodiscard]] auto& request() noexcept {
+    return std::get<I>(requests_);
+  }
   ~posted_requests() override {
     if (this->is_known_to_queue()) [[unlikely]]
       leave_or_go_on();

@@ -27,6 +27,8 @@ class CORDMA_EXPORT receive_operation : public list_hook<receive_operation> {
   }
   /// Takes the message. Call it at most once, after the operation has ended.
   message take();
+  /// Takes it to `into`, which saves a copy of a datagram.
+  void take(message& into);
   result<message> take_result() noexcept;
 
  protected:
