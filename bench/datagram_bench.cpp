@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 namespace {
 
@@ -53,9 +54,14 @@ class both_sides {
         post_raw_receive();
         post_raw_send();
       }
-      const raw::counts some = raw::reap(cq_);
-      sent += some.sends;
-      received += some.receives;
+      raw::poll(cq_, [&](const ibv_wc& wc) {
+        if ((wc.opcode & IBV_WC_RECV) == 0) {
+          ++sent;
+        } else {
+          ++received;
+          sender_ = {wc.src_qp, wc.slid};  // A program learns of its sender so.
+        }
+      });
     }
   }
   task<> one_by_one(std::uint64_t n) {
@@ -146,6 +152,7 @@ class both_sides {
   }
   std::optional<verbs::address_handle> handle_;
   std::uint32_t raw_qpn_ = 0;
+  std::pair<std::uint32_t, std::uint16_t> sender_;
   std::optional<ibv_gid> raw_group_;
   cordma::unique_fd raw_membership_;
 };
