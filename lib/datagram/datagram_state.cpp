@@ -94,13 +94,13 @@ verbs::address_vector datagram_state::own_path(const datagram_address& to) const
   return path;
 }
 
-bool datagram_state::route_to(const datagram_address& to, datagram_destination& destination,
+bool datagram_state::route_to(const datagram_address& to, request_destination& destination,
                               counted_ref<route>& path) noexcept {
   route* const known = routes_.find(path_key{own_path(to)});
   if (known == nullptr || to.qpn > qpn_max) return false;
   note(&datagram_counters::routes_found, &datagram_totals::routes_found);
   path = counted_ref<route>{*known};
-  destination = {.path = known->path(), .qpn = to.qpn, .qkey = to.qkey};
+  destination = {.path = known->path(), .number = to.qpn, .qkey = to.qkey};
   return true;
 }
 
@@ -141,7 +141,7 @@ void datagram_state::close() noexcept {
   routes_.clear();
 }
 
-bool route_to(datagram_state& from, const datagram_address& address, datagram_destination& to,
+bool route_to(datagram_state& from, const datagram_address& address, request_destination& to,
               counted_ref<route>& path) noexcept {
   return from.route_to(address, to, path);
 }
@@ -160,7 +160,7 @@ counted_ref<datagram_state> keep(datagram_state& from) noexcept {
 }
 
 task<> find_route(counted_ref<datagram_state> from, datagram_address address,
-                  datagram_destination& to, counted_ref<route>& path) {
+                  request_destination& to, counted_ref<route>& path) {
   do {
     co_await datagram_state::find_route(from, address);
     check_open(*from.get());

@@ -29,7 +29,7 @@ struct datagram_request {
   static constexpr std::size_t sge_count = N;
 
   send_request<N> message;
-  datagram_destination to{};
+  request_destination to{};
   counted_ref<route> path{};
 
   [[nodiscard]] wr_summary summary() const noexcept {
@@ -42,7 +42,7 @@ struct datagram_request {
 
 /// Sets destination and route of a request, if the route is known. Returns false if it is not.
 CORDMA_EXPORT bool route_to(datagram_state& from, const datagram_address& address,
-                            datagram_destination& to, counted_ref<route>& path) noexcept;
+                            request_destination& to, counted_ref<route>& path) noexcept;
 CORDMA_EXPORT send_queue& sends_of(datagram_state& from) noexcept;
 /// \errors errc::closed: the socket was dropped.
 CORDMA_EXPORT send_queue& sends_of(const counted_ref<datagram_state>& from);
