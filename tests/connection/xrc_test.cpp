@@ -216,14 +216,22 @@ TEST_CASE("a target stays in INIT until its peer has accepted", "[connection][de
   runtime rt{test::on_test_device()};
   xrc_host host{rt};
   detail::connection_state to{rt.resources(), test::target(host.domain), {}, {}};
-  detail::connection_state from{rt.resources(), test::initiator(), {}, {}};
+  connection_options hasty = test::initiator();
+  hasty.timeout = 8;
+  hasty.retry_cnt = 1;
+  detail::connection_state from{rt.resources(), hasty, {}, {}};
   to.agree(from.local_hello, handshake::side::listener);
   CHECK(to.qp.verbs().query_state() == verbs::queue_pair_state::init);
   from.agree(to.local_hello, handshake::side::client);
   CHECK(from.qp.verbs().query_state() == verbs::queue_pair_state::rts);
+  detail::xrc_requester early{from.qp.sends(), host.pool.num()};
+  CHECK(why_failed(rt, early.send(const_local_mr_slice{})).code ==
+        make_error_code(wc_errc::retry_exceeded));
   to.open();
   CHECK(to.qp.verbs().query_state() == verbs::queue_pair_state::rts);
   to.open();
+  auto [honest, honest_target] = host.connect();
+  check_that_messages_arrive(rt, honest, honest_target, host);
 }
 
 TEST_CASE("a flood takes no more than the pool, and who was kept out goes on",

@@ -48,8 +48,8 @@ struct CORDMA_EXPORT connection_options {
   /// Finds a peer whose host died while the connection was idle: RC notices that only while
   /// something is in flight. After `interval` without a request of this side, the heartbeat posts a
   /// 0-byte WRITE. The connection ends if the WRITE has not completed after `misses` further
-  /// intervals. Over UC, where a WRITE has no answer, the heartbeat is a frame of the agents in
-  /// each interval.
+  /// intervals. Over UC, where a WRITE has no answer, and over XRC the heartbeat is a frame of the
+  /// agents in each interval.
   ///
   /// The kernel also probes the peer's host by TCP keepalive on the bootstrap socket, in whole
   /// seconds, even when `enabled` is false. If the peer grants no writes, keepalive is the only
