@@ -63,7 +63,8 @@ agent::agent(const agent_resources& r, const agent_options& options)
       lends{context},
       borrows{context},
       note_arrived{context.executor} {
-  r.data.sends().reserve(reserved_slots);
+  if (r.data.verbs().type() != verbs::queue_pair_type::xrc_target)
+    r.data.sends().reserve(reserved_slots);
 }
 
 byte_channel& agent::start_bytes() noexcept {
@@ -122,7 +123,7 @@ void agent::on_frame(const frame& f, unsigned slot) noexcept {
     if (agent_protocol::has_payload(f.kind)) return on_bootstrap(f, slot);
     if (!is_running_) fail_frame("a frame before the peer has proved who it is");
     if (context.data.verbs().type() != verbs::queue_pair_type::rc && f.kind != kind::credit)
-      fail_frame("a frame about remote memory, which UC has not");
+      fail_frame("a frame about remote memory, which only RC has");
     switch (f.kind) {
       // Questions are answered in their slot, now or later.
       case kind::request: return on_request(f, slot);

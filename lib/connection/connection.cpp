@@ -47,13 +47,15 @@ task<connection> connect_to(connection_resources resources, endpoint server,
   co_return co_await detail::shake_hands_as_client(resources, options, peer_link);
 }
 
+task<> wait_for_end(queue_pair& qp) { co_await qp.failed_event().wait(); }
+
 template <class T>
 task<T> refuse_without_agent(const detail::connection_state& state) {
   throw error{{.code = errc::not_supported,
                .call = "agent",
                .detail = state.is_reliable()
                              ? "this side or the peer has none: connection_options::agent.enabled"
-                             : "UC moves no remote memory: connection_options::transport"}};
+                             : "remote memory needs RC: connection_options::transport"}};
   co_return T();
 }
 
@@ -91,6 +93,8 @@ receive_queue& connection::receives() noexcept { return qp().receives(); }
 bool connection::is_open() const noexcept { return qp_ != nullptr && !qp_->has_failed(); }
 
 task<> connection::close() { return close_state(state_.get()); }
+
+task<> connection::ended() { return wait_for_end(qp()); }
 
 std::optional<failure> connection::why_lost() const noexcept {
   if (is_open()) return std::nullopt;

@@ -5,6 +5,7 @@
 #include "base/failures.hpp"
 #include "connection_state.hpp"
 #include "verbs/queue_pair_attributes.hpp"
+#include "verbs/shared_receive_queue.hpp"
 
 #include <cordma/base/error.hpp>
 
@@ -20,6 +21,7 @@ void each_field(auto& o, auto& c, auto with) {
   with(o.pkey_index, c.pkey_index);
   with(o.fabric, c.fabric);
   with(o.transport, c.transport);
+  with(o.xrc_domain, c.xrc_domain);
   with(o.capabilities, c.capabilities);
   with(o.receives_from, c.receives_from);
   with(o.remote_access, c.remote_access);
@@ -57,21 +59,29 @@ void change_to(fabric_options& ours, const fabric_options& change) {
   change_to(ours.static_rate, change.static_rate);
 }
 
-void check_transport(const connection_options& o) {
+void check_transport(const connection_options& o, const verbs::device_limits& limits) {
   using verbs::queue_pair_type;
-  if (o.transport == queue_pair_type::rc) return;
-  if (o.transport != queue_pair_type::uc) {
+  const auto refuse = [&](const char* why) {
     detail::throw_failure(
         errc::not_supported, "connection_options",
-        detail::detail_text("transport %s: a connection is RC or UC; datagrams are "
-                            "datagram_socket's",
-                            verbs::to_string(o.transport)));
-  }
-  if (o.plain) {
-    detail::throw_failure(errc::not_supported, "connection_options",
-                          "transport UC and plain: rdma_cm's port space RDMA_PS_TCP is RC's; move "
-                          "the information yourself, prepared_connection::connect_plain");
-  }
+        detail::detail_text("transport %s: %s", verbs::to_string(o.transport), why));
+  };
+  const bool is_target = o.transport == queue_pair_type::xrc_target;
+  const bool is_xrc = is_target || o.transport == queue_pair_type::xrc_initiator;
+  if (o.transport == queue_pair_type::rc) return;
+  if (o.transport != queue_pair_type::uc && !is_xrc)
+    refuse("a connection is RC, UC or a half of XRC; datagrams are datagram_socket's");
+  if (is_xrc) verbs::check_xrc("connection_options", limits);
+  if (is_target && o.xrc_domain == nullptr)
+    refuse("a target takes messages for a domain: set xrc_domain (runtime::open_xrc_domain)");
+  if (is_xrc && o.receives_from != nullptr)
+    refuse(
+        "the sender names the pool of each message: leave receives_from, and give the peer "
+        "shared_receives::num of a pool that was made in the domain");
+  if (o.plain)
+    refuse(
+        "rdma_cm's port space RDMA_PS_TCP, of plain, is RC's; move the information yourself, "
+        "prepared_connection::connect_plain");
 }
 
 /// A value that is unset is checked when the handshake has agreed on it.
@@ -116,7 +126,7 @@ void check(const connection_options& o, const verbs::device_limits& limits,
   const auto check_range = [](const char* name, long long value, long long low, long long high) {
     check_option("connection_options", name, value, low, high);
   };
-  check_transport(o);
+  check_transport(o, limits);
   verbs::queue_pair_capabilities wanted = o.capabilities;
   if (o.receives_from != nullptr) wanted.recv_wr_max = wanted.recv_sge_max = 1;
   verbs::check(wanted, limits);

@@ -59,8 +59,29 @@ std::uint16_t pkey_of(const verbs::context& ctx, const verbs::port_info& port,
 
 verbs::access granted(const verbs::context& ctx, const connection_options& options) noexcept {
   const verbs::access wanted = options.remote_access;
-  if (options.transport != verbs::queue_pair_type::rc) return wanted & verbs::access::remote_write;
+  if (options.transport == verbs::queue_pair_type::uc) return wanted & verbs::access::remote_write;
+  if (options.transport == verbs::queue_pair_type::xrc_initiator) return verbs::access::none;
   return ctx.limits().atomic == IBV_ATOMIC_NONE ? wanted & ~verbs::access::remote_atomic : wanted;
+}
+
+handshake::service service_of(verbs::queue_pair_type transport) noexcept {
+  switch (transport) {
+    case verbs::queue_pair_type::uc: return handshake::service::unreliable;
+    case verbs::queue_pair_type::xrc_initiator: return handshake::service::xrc_initiator;
+    case verbs::queue_pair_type::xrc_target: return handshake::service::xrc_target;
+    default: return handshake::service::reliable;
+  }
+}
+
+/// Returns a target's domain; null for any other side.
+verbs::xrc_domain* domain_of(const verbs::context& ctx, const connection_options& options) {
+  if (options.transport != verbs::queue_pair_type::xrc_target) return nullptr;
+  if (options.xrc_domain->native_handle()->context != ctx.native_handle()) {
+    throw error{{.code = errc::wrong_protection_domain,
+                 .call = "connection_options",
+                 .detail = "the XRC domain is of another runtime"}};
+  }
+  return options.xrc_domain;
 }
 
 verbs::queue_pair_capabilities capabilities(const connection_options& options) noexcept {
@@ -136,7 +157,8 @@ connection_state::connection_state(const connection_resources& r, const connecti
          capabilities(options),
          port_.message_max_bytes,
          options.receives_from,
-         options.transport},
+         options.transport,
+         domain_of(r.ctx, options)},
       local{local_address},
       peer{peer_address} {
   const verbs::access remote = granted(r.ctx, options);
@@ -145,25 +167,28 @@ connection_state::connection_state(const connection_resources& r, const connecti
     allowed |= verbs::access::remote_read;  // The peer's flushes are READs.
     if (lending_.has_windows()) allowed |= verbs::access::mw_bind;
   }
-  if (options.credentials != nullptr) allows_then_ = std::exchange(allowed, verbs::access::none);
+  // A target takes nothing before `open`.
+  if (options.credentials != nullptr && !is_target())
+    allows_then_ = std::exchange(allowed, verbs::access::none);
   qp.verbs().to_init(port_.number, options.pkey_index.value_or(0), allowed);
   const verbs::device_limits& limits = r.ctx.limits();
-  const std::uint32_t rd_atomic =
-      is_reliable() ? options.rd_atomic_max.value_or(rd_atomic_limit) : 0;
+  const std::uint32_t rd_atomic = options.transport == verbs::queue_pair_type::uc
+                                      ? 0
+                                      : options.rd_atomic_max.value_or(rd_atomic_limit);
   local_hello = {
       .layer =
           port_.is_ethernet() ? handshake::link_layer::ethernet : handshake::link_layer::infiniband,
       .gid_kind = gid_.type,
       .mtu = port_.mtu_active,
-      .service = is_reliable() ? handshake::service::reliable : handshake::service::unreliable,
+      .service = service_of(options.transport),
       .lid = port_.lid,
       .gid = gid_.gid,
       .qpn = qp.verbs().num(),
       .psn = handshake::random_psn(),
       .rd_atomic_initiator = std::min({rd_atomic, limits.qp_init_rd_atom_max, rd_atomic_limit}),
       .rd_atomic_responder = std::min({rd_atomic, limits.qp_rd_atom_max, rd_atomic_limit}),
-      .recv_wr_max =
-          qp.share() != nullptr ? qp.share()->credit() : qp.verbs().capabilities().recv_wr_max,
+      .recv_wr_max = qp.share() != nullptr ? qp.share()->credit()
+                                           : std::max(qp.verbs().capabilities().recv_wr_max, 1u),
       .allows_writes = verbs::allows(remote, verbs::access::remote_write),
       .message_max_bytes = port_.message_max_bytes,
       .library = library_text,
@@ -279,6 +304,8 @@ void connection_state::agree(const handshake::hello& remote, handshake::side our
     agreed.rts.timeout = timeout;
     agreed.rts.retry_cnt = options_.retry_cnt;
     agreed.rts.rnr_retry = options_.rnr_retry;
+    // The text of equal sides is the peer's proof.
+    if (&pair == &qp && is_target() && ours != handshake::side::equal) return;
     pair.verbs().to_rtr(agreed.rtr);
     pair.verbs().to_rts(agreed.rts);
   };
@@ -295,6 +322,12 @@ void connection_state::agree(const handshake::hello& remote, handshake::side our
     bring_up(agent->control(), *agreement.control, control_timeout.value_or(options_.timeout));
   // The peer may send frames before this side is done.
   agent->start(remote.agent.flush_word, expected, allows_then_);
+}
+
+void connection_state::open() {
+  if (!is_target() || qp.verbs().state() != verbs::queue_pair_state::init) return;
+  qp.verbs().to_rtr(agreement.rtr);
+  qp.verbs().to_rts(agreement.rts);
 }
 
 void connection_state::watch_over(std::unique_ptr<byte_channel>&& channel) {

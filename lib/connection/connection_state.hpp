@@ -47,6 +47,9 @@ class connection_state final : private timer, private byte_channel::listener {
   void agree(const handshake::hello& remote, handshake::side ours,
              const std::optional<agent_protocol::payload>& expected = {},
              std::optional<std::uint8_t> control_timeout = {});
+  /// Makes an XRC target ready: its peer is known. `agree` leaves it in INIT, except for equal
+  /// sides. Idempotent. \errors the verbs'.
+  void open();
   /// Connects the control queue pair as rdma_cm says. `agree` then leaves it alone, and sends the
   /// data queue pair's packets the same way. \errors the verbs'.
   void connect_control(verbs::rtr_attributes rtr, verbs::rts_attributes rts);
@@ -103,8 +106,12 @@ class connection_state final : private timer, private byte_channel::listener {
   handshake::agreement agreement;
   bool peer_said_goodbye = false;
 
+  /// Returns true over RC, where agents lend memory and a WRITE names no receive queue.
   [[nodiscard]] bool is_reliable() const noexcept {
     return options_.transport == verbs::queue_pair_type::rc;
+  }
+  [[nodiscard]] bool is_target() const noexcept {
+    return options_.transport == verbs::queue_pair_type::xrc_target;
   }
 
  private:
@@ -135,7 +142,8 @@ class connection_state final : private timer, private byte_channel::listener {
   }
   /// Returns true if such a WRITE breaks nothing: a UC peer without that right drops it.
   [[nodiscard]] bool completes_beats() const noexcept {
-    return !is_reliable() || peer_hello.allows_writes;
+    return options_.transport == verbs::queue_pair_type::uc ||
+           (is_reliable() && peer_hello.allows_writes);
   }
   void tick() noexcept;
   void beat() noexcept;

@@ -116,7 +116,7 @@ void each_number(auto& h, auto with) {
   with("GID type", 10, h.gid_kind, 0, 2);
   with("MTU", 11, h.mtu, IBV_MTU_256, IBV_MTU_4096);
   with("transport", 12, h.transport_kind, 1, 2);
-  with("service", 13, h.service, 0, 1);
+  with("service", 13, h.service, 0, 3);
   with("LID", 14, h.lid, 0, UINT16_MAX);
   with("QPN", 32, h.qpn, 2, max_24_bits);  // QPNs 0 and 1 are for management.
   with("PSN", 36, h.psn, 0, max_24_bits);
@@ -244,7 +244,14 @@ const char* to_string(transport kind) noexcept {
   return kind == transport::iwarp ? "iWARP" : "InfiniBand";
 }
 
-const char* to_string(service kind) noexcept { return kind == service::unreliable ? "UC" : "RC"; }
+const char* to_string(service kind) noexcept {
+  switch (kind) {
+    case service::unreliable: return "UC";
+    case service::xrc_initiator: return "XRC initiator";
+    case service::xrc_target: return "XRC target";
+    default: return "RC";
+  }
+}
 
 verdict verdict::refused(const failure& why) noexcept {
   const bool is_ours = why.code.category() == errc_category();

@@ -22,7 +22,7 @@ namespace cordma {
 namespace handshake {
 
 inline constexpr std::uint8_t version_major = 3;  ///< Must be equal on both sides.
-inline constexpr std::uint8_t version_minor = 1;  ///< May differ: what is new is in reserved bytes.
+inline constexpr std::uint8_t version_minor = 2;  ///< May differ: what is new is in reserved bytes.
 inline constexpr std::size_t frame_bytes = 256;   ///< Length of a hello and of a verdict.
 inline constexpr std::size_t start_bytes = 32;    ///< Length of a start.
 inline constexpr std::size_t preamble_bytes = 8;  ///< Magic, version and length come first.
@@ -40,10 +40,17 @@ using private_data = std::array<std::byte, 64>;
 enum class link_layer : std::uint8_t { infiniband = 1, ethernet = 2 };
 enum class transport : std::uint8_t { infiniband = 1, iwarp = 2 };
 /// Transport service of the data queue pair (IBTA 9.2.2).
-enum class service : std::uint8_t { reliable = 0, unreliable = 1 };
+enum class service : std::uint8_t {
+  reliable = 0,
+  unreliable = 1,
+  xrc_initiator = 2,
+  xrc_target = 3,
+};
 const char* to_string(link_layer layer) noexcept;
 const char* to_string(transport kind) noexcept;
 const char* to_string(service kind) noexcept;
+/// Returns the service that the peer of a side with this one has.
+service peer_of(service local) noexcept;
 
 /// Address of one side's agent. Agents of different versions do not talk to each other.
 struct agent_address {
@@ -142,8 +149,8 @@ enum class side : std::uint8_t { client, listener, equal };
 /// Takes the smaller rd_atomic of each direction, and the options of the fabric that the two sides
 /// name (`fabric_options`); both sides get the same result. The caller sets retry settings and
 /// `min_rnr_timer`. `gid_index` is a row of this side's table; `ours` is this side's role.
-/// \errors errc::incompatible_peer: transport, RC or UC, link layer, GID type, partition, service
-///   level or MTU differ, or iWARP; names both values.
+/// \errors errc::incompatible_peer: transport, service, link layer, GID type, partition, service
+///   level or MTU do not fit, or iWARP; names both values.
 agreement negotiate(const hello& local, const hello& remote, std::uint32_t gid_index, side ours);
 /// Does the same for an address that is known already. What neither side names is as `peer` says.
 agreement negotiate(const hello& local, const hello& remote, const verbs::address_vector& peer,

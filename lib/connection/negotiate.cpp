@@ -23,10 +23,10 @@ void check_network(const hello& local, const hello& remote) {
         "transport %s here, %s there: a queue pair is set up for InfiniBand or RoCE only",
         to_string(local.transport_kind), to_string(remote.transport_kind)));
   }
-  if (local.service != remote.service) {
+  if (remote.service != peer_of(local.service)) {
     refuse(
         detail_text("transport %s here, %s there: set the same connection_options::transport on "
-                    "both sides",
+                    "both sides, or the two halves of XRC",
                     to_string(local.service), to_string(remote.service)));
   }
   if (local.layer != remote.layer) {
@@ -106,6 +106,14 @@ verbs::address_vector address_of(const hello& local, const hello& remote, std::u
 }
 
 }  // namespace
+
+service peer_of(service local) noexcept {
+  switch (local) {
+    case service::xrc_initiator: return service::xrc_target;
+    case service::xrc_target: return service::xrc_initiator;
+    default: return local;
+  }
+}
 
 agreement negotiate(const hello& local, const hello& remote, std::uint32_t gid_index, side ours) {
   return negotiate(local, remote, address_of(local, remote, gid_index), ours);

@@ -189,6 +189,7 @@ task<connection> detail::prepared_state::connect_plain(queue_pair_info theirs) {
   use();
   std::unique_ptr<detail::connection_state> mine = (of_any(), std::move(plain));
   handshake::hello hello = mine->local_hello;  // The peer is on the same kind of network.
+  hello.service = handshake::peer_of(hello.service);
   hello.qpn = theirs.qpn;
   hello.psn = theirs.psn;
   hello.lid = theirs.lid;

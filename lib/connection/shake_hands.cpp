@@ -110,7 +110,10 @@ task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link&
     co_await bootstrap::refuse(peer_link.channel(), *why);
     throw error{*why};
   }
-  if (bound) state->agent->send_proof(bound->client);
+  if (bound)
+    state->agent->send_proof(bound->client);
+  else
+    state->open();
   co_await accept_peer(peer_link.channel(), theirs);
   co_await bootstrap::read_acceptance(peer_link.channel(), state->local_hello.nonce);
   const result<void> proof = co_await as_result(state->proved());
@@ -119,6 +122,7 @@ task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link&
     co_await bootstrap::refuse(peer_link.channel(), proof.failure());
     throw error{proof.failure()};
   }
+  state->open();
   // The listener may use what this side allows only from now on.
   if (bound) co_await accept_peer(peer_link.channel(), theirs);
   state->peer_identity = peer_link.peer_identity;
@@ -150,6 +154,7 @@ task<connection> agree_as_server(const handshake::start& theirs, const connectio
   co_await bootstrap::read_acceptance(peer_link.channel(), state->local_hello.nonce);
   if (bound) state->agent->send_proof(bound->server);
   co_await state->proved();
+  state->open();
   co_await accept_peer(peer_link.channel(), hello);
   if (bound) co_await bootstrap::read_acceptance(peer_link.channel(), state->local_hello.nonce);
   state->peer_identity = peer_link.peer_identity;

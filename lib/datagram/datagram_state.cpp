@@ -94,13 +94,13 @@ verbs::address_vector datagram_state::own_path(const datagram_address& to) const
   return path;
 }
 
-bool datagram_state::route_to(const datagram_address& to, datagram_destination& destination,
+bool datagram_state::route_to(const datagram_address& to, request_destination& destination,
                               counted_ref<route>& path) noexcept {
   route* const known = routes_.find(path_key{to.path, gid_.index});
   if (known == nullptr || to.qpn > qpn_max) return false;
   note(&datagram_counters::routes_found, &datagram_totals::routes_found);
   path = counted_ref<route>{*known};
-  destination = {.path = known->path(), .qpn = to.qpn, .qkey = to.qkey};
+  destination = {.path = known->path(), .number = to.qpn, .qkey = to.qkey};
   return true;
 }
 
@@ -142,7 +142,7 @@ void datagram_state::close() noexcept {
 }
 
 bool route_to(const counted_ref<datagram_state>& from, const datagram_address& address,
-              datagram_destination& to, counted_ref<route>& path) noexcept {
+              request_destination& to, counted_ref<route>& path) noexcept {
   return state_of(from).route_to(address, to, path);
 }
 
@@ -152,7 +152,7 @@ send_queue& sends_of(const counted_ref<datagram_state>& from) {
 }
 
 task<> find_route(counted_ref<datagram_state> from, datagram_address address,
-                  datagram_destination& to, counted_ref<route>& path) {
+                  request_destination& to, counted_ref<route>& path) {
   do {
     co_await datagram_state::find_route(from, address);
     check_open(*from.get());

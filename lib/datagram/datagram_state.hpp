@@ -27,7 +27,7 @@ class datagram_state final : public counted {
   datagram_state(const connection_resources& resources, const datagram_options& options);
 
   /// Sets destination and route, if there is a route. Returns false if there is none.
-  bool route_to(const datagram_address& to, datagram_destination& destination,
+  bool route_to(const datagram_address& to, request_destination& destination,
                 counted_ref<route>& path) noexcept;
   /// Makes the route to `to` known, and keeps the state meanwhile.
   /// \errors as `verbs::address_handle`; errc::closed.

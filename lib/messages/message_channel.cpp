@@ -54,8 +54,8 @@ channel_resources message_channel::resources_of(connection& conn) {
   cordma::agent* const agent = conn.agent();
   if (data.verbs().type() != verbs::queue_pair_type::rc)
     throw_failure(errc::not_supported, "message_stream",
-                  "over UC a message may be lost, and streams and calls would wait for it: "
-                  "connection_options::transport");
+                  "streams and calls need RC: over UC a message may be lost, and over XRC one side "
+                  "sends nothing (connection_options::transport)");
   if (agent == nullptr)
     throw_failure(errc::not_supported, "message_stream",
                   "this side or the peer has no agent: connection_options::agent.enabled");

@@ -19,6 +19,12 @@ std::unique_ptr<receive_share> share_of(shared_receives* pool, const verbs::prot
                  .detail = "the queue pair is of another runtime, or has a domain of its own, as "
                            "connections have whose agents lend by shared_key"}};
   }
+  if (pool->num() != 0) {
+    cordma::detail::throw_failure(
+        errc::not_supported, "shared_receives",
+        "a pool in an XRC domain takes no queue pair's messages, but those whose senders name its "
+        "number: receives_from wants one without a domain");
+  }
   return std::make_unique<receive_share>(*pool);
 }
 
@@ -27,6 +33,19 @@ verbs::queue_pair_capabilities with_headers(verbs::queue_pair_capabilities wante
                                             verbs::queue_pair_type type) noexcept {
   if (type == verbs::queue_pair_type::ud) ++wanted.recv_sge_max;
   return wanted;
+}
+
+verbs::queue_pair made(completion_queue_driver& driver, verbs::protection_domain& pd,
+                       const verbs::queue_pair_capabilities& wanted, shared_receives* pool,
+                       const queue_pair_role& role) {
+  if (role.xrc_domain != nullptr) return verbs::queue_pair{*role.xrc_domain};
+  return {pd,
+          driver.verbs(),
+          driver.verbs(),
+          with_headers(wanted, role.type),
+          nullptr,
+          pool != nullptr ? &pool->verbs() : nullptr,
+          role.type};
 }
 
 std::unique_ptr<detail::datagram_headers> headers_of(const verbs::queue_pair& qp,
@@ -51,13 +70,7 @@ callback_queue_pair::callback_queue_pair(completion_queue_driver& driver,
                                          const queue_pair_role& role)
     : driver_{driver},
       share_{share_of(pool, pd)},
-      qp_{pd,
-          driver.verbs(),
-          driver.verbs(),
-          with_headers(wanted, role.type),
-          nullptr,
-          pool != nullptr ? &pool->verbs() : nullptr,
-          role.type},
+      qp_{made(driver, pd, wanted, pool, role)},
       held_{driver.held_of(pd.native_handle())},
       sends_{driver.send_queue_memory().new_object<send_queue>(driver, held_->sends, pd, qp_,
                                                                message_max_bytes, role.has_atomics),
@@ -68,6 +81,8 @@ callback_queue_pair::callback_queue_pair(completion_queue_driver& driver,
   sends_->set_wr_id_base(wr_id_base_);
   receives_.set_wr_id_base(wr_id_base_ | wr_id::receive_bit);
   watch(false);
+  if (role.xrc_domain != nullptr)
+    sends_->refuse({.code = errc::not_supported, .call = "post_send"});
   if (!share_) return;
   share_->belongs_to(*this);
   // A pool's messages are for a handler only.

@@ -25,6 +25,7 @@ struct queue_pair_role {
   request_kind sends = request_kind::send;
   request_kind receives = request_kind::receive;
   verbs::queue_pair_type type = verbs::queue_pair_type::rc;
+  verbs::xrc_domain* xrc_domain = nullptr;  ///< Set for an XRC target.
 };
 
 /// A queue pair that reports by calls, and knows no coroutine. Every request

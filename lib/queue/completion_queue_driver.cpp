@@ -119,7 +119,10 @@ void completion_queue_driver::dispatch_any(const ibv_wc& wc) noexcept {
   const wr_id id{wc.wr_id};
   const entry& e = queue_pairs_[id.queue_pair() & mask_];
   if (e.key == id.key()) {
-    if (e.qp != nullptr) e.qp->complete(id.is_receive(), id.sequence(), wc);
+    if (e.qp != nullptr)
+      e.qp->complete(id.is_receive(), id.sequence(), wc);
+    else if (e.pool != nullptr)
+      e.pool->complete(id.sequence(), wc);
   } else if (id.queue_pair() == wr_id::shared) {
     // `qp_num` can be trusted in a failed CQE, too.
     const auto found = shared_.find(wc.qp_num);
@@ -209,14 +212,7 @@ std::uint64_t completion_queue_driver::attach(callback_queue_pair& qp) {
   reap_all();
   const shared_receives* const pool = qp.pool();
   const unsigned needed = qp.cqes_max() + cqes_for(pool);
-  if (needed > room()) {
-    cordma::detail::throw_failure(
-        errc::limit_exceeded, "queue_pair",
-        cordma::detail::detail_text(
-            "%u entries, of the completion queue's %u only %u are free (%u once polled empty): "
-            "give it a larger depth or the queue pair less",
-            needed, cq_.capacity(), room(), room() + leaving_));
-  }
+  check_room(needed, "queue_pair");
   if (free_indices_.empty()) grow();
   if (pool != nullptr) {
     unsigned& queue_pairs = pools_[pool];
@@ -224,10 +220,35 @@ std::uint64_t completion_queue_driver::attach(callback_queue_pair& qp) {
     ++queue_pairs;
   }
   reserved_ += needed;
-  const std::uint16_t index = free_indices_.back();
+  entry& taken = take_entry();
+  taken.qp = &qp;
+  return wr_id::base(taken.key);
+}
+
+std::uint64_t completion_queue_driver::attach(shared_receives& pool) {
+  reap_all();
+  check_room(pool.buffers(), "shared_receives");
+  if (free_indices_.empty()) grow();
+  reserved_ += pool.buffers();
+  entry& taken = take_entry();
+  taken.pool = &pool;
+  return wr_id::base(taken.key);
+}
+
+void completion_queue_driver::check_room(unsigned needed, const char* call) const {
+  if (needed <= room()) return;
+  cordma::detail::throw_failure(
+      errc::limit_exceeded, call,
+      cordma::detail::detail_text(
+          "%u entries, of the completion queue's %u only %u are free (%u once polled empty): "
+          "give it a larger depth or the queue pair less",
+          needed, cq_.capacity(), room(), room() + leaving_));
+}
+
+completion_queue_driver::entry& completion_queue_driver::take_entry() noexcept {
+  entry& taken = queue_pairs_[free_indices_.back()];
   free_indices_.pop_back();
-  queue_pairs_[index].qp = &qp;
-  return wr_id::base(queue_pairs_[index].key);
+  return taken;
 }
 
 /// Doubles the table; the index that stands for shared receives stays unused.
@@ -274,14 +295,28 @@ void completion_queue_driver::detach(const callback_queue_pair& qp,
       reserved_ -= pool->buffers();
     }
   }
+  free_entry(wr_id_base);
+  give_up(qp.cqes_max());
+}
+
+void completion_queue_driver::detach(const shared_receives& pool,
+                                     std::uint64_t wr_id_base) noexcept {
+  free_entry(wr_id_base);
+  give_up(pool.buffers());
+}
+
+void completion_queue_driver::free_entry(std::uint64_t wr_id_base) noexcept {
   const wr_id id{wr_id_base};
-  queue_pairs_[id.queue_pair()] = {.qp = nullptr, .key = wr_id::next_key(id.key())};
+  queue_pairs_[id.queue_pair()] = {.key = wr_id::next_key(id.key())};
   set_unwatched(wr_id_base, nullptr, nullptr);
   free_indices_.push_back(id.queue_pair());
+}
+
+void completion_queue_driver::give_up(unsigned cqes) noexcept {
   if (mode_ == completion_mode::manual) {
-    leaving_ += qp.cqes_max();  // The queue pair's remaining CQEs may not have been reaped.
+    leaving_ += cqes;  // The remaining CQEs may not have been reaped.
   } else {
-    reserved_ -= qp.cqes_max();  // `attach` reaps before it asks for room.
+    reserved_ -= cqes;  // `attach` reaps before it asks for room.
   }
 }
 

@@ -109,9 +109,11 @@ class completion_queue_driver final : private poller {
 
  private:
   friend class callback_queue_pair;
+  friend class shared_receives;
   struct entry {
     callback_queue_pair* qp = nullptr;
-    std::uint32_t key = ~0u;  // First part of the `wr_id`s of its queue pair.
+    shared_receives* pool = nullptr;  // A pool of an XRC domain, which has the entry to itself.
+    std::uint32_t key = ~0u;          // First part of the `wr_id`s of its queue pair.
   };
   struct channel_watch : fd_watch {
     explicit channel_watch(completion_queue_driver& d)
@@ -131,6 +133,16 @@ class completion_queue_driver final : private poller {
   void grow();
   /// Reserves CQEs and returns the `wr_id` part that names the queue pair.
   std::uint64_t attach(callback_queue_pair& qp);
+  /// Does the same for a pool of an XRC domain, whose receives complete here alone.
+  std::uint64_t attach(shared_receives& pool);
+  /// Detaches a pool whose queue is destroyed. CQEs that it left are ignored.
+  void detach(const shared_receives& pool, std::uint64_t wr_id_base) noexcept;
+  /// \errors errc::limit_exceeded: fewer CQEs are free.
+  void check_room(unsigned needed, const char* call) const;
+  /// Takes a free entry of the table, of which there is one.
+  [[nodiscard]] entry& take_entry() noexcept;
+  void free_entry(std::uint64_t wr_id_base) noexcept;
+  void give_up(unsigned cqes) noexcept;
   /// Ignores later CQEs of a queue pair's own requests before it is detached. CQEs of shared
   /// receives are still handled.
   void ignore_requests(std::uint64_t wr_id_base) noexcept;
@@ -152,7 +164,7 @@ class completion_queue_driver final : private poller {
   bool armed_ = false;
   bool is_reaping_ = false;       // CQEs that were polled are being handled.
   unsigned unread_wake_ups_ = 0;  // Wake-ups whose events, if any, are read before the next arming.
-  // The size is a power of two, so that every key has a place. The key stored there tells whether
+  // The size is a power of two, so that every key has a taken. The key stored there tells whether
   // it is the same queue pair.
   std::vector<entry> queue_pairs_;
   // The send queue of each queue pair that has no watcher, for which a completion only ends a slot;

@@ -1,10 +1,12 @@
 #include <cordma/detail/queue/send_operation.hpp>
 
+#include "base/failures.hpp"
 #include "send_queue.hpp"
 
 #include <cinttypes>
 #include <cstdio>
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace cordma {
@@ -31,7 +33,8 @@ const char* way_out_of(std::error_code code) noexcept {
   }
   if (code == errc::not_supported) {
     return "the connection has no such request: over UC (connection_options::transport), or where "
-           "rd_atomic_max is 0, neither READs nor atomics; a datagram is a SEND";
+           "rd_atomic_max is 0, neither READs nor atomics; over XRC each names its receive queue "
+           "(connection::to), and a target sends none; a datagram is a SEND";
   }
   return "";
 }
@@ -49,6 +52,19 @@ failure request_outcome::to_failure(std::uint32_t qp_num) const noexcept {
   } else {
     f.detail = way_out_of(code);
   }
+  return f;
+}
+
+failure request_failure::to_failure() const noexcept {
+  failure f = how.to_failure(qp_num);
+  if (receive_queue == 0) return f;
+  const bool is_wrong = how.code == wc_errc::remote_invalid_request;
+  f.detail = detail::detail_text(
+      "receive queue %u: %s", receive_queue,
+      is_wrong ? "the peer's domain has none of that number (shared_receives::num; its process may "
+                 "have died), the message is longer than its buffers, or it is of another process, "
+                 "where neither READs nor atomics go"
+               : std::string{f.detail.view()}.c_str());
   return f;
 }
 
@@ -127,6 +143,14 @@ void send_operation::note(const request_outcome& failure) noexcept {
   if (has_failed_) return;
   std::construct_at(&failure_, request_failure{failure, queue_->num()});
   has_failed_ = true;
+  if (queue_->has_destinations()) note_receive_queue();
+}
+
+void send_operation::note_receive_queue() noexcept {
+  list_requests([](send_operation& o, const wr_list& list) noexcept {
+    const detail::request_destination* const to = list.requests[o.failure_.how.index].to;
+    if (to != nullptr && to->path == nullptr) o.failure_.receive_queue = to->number;
+  });
 }
 
 void send_operation::end(const request_outcome& failure) noexcept {

@@ -9,9 +9,10 @@ namespace cordma {
 send_queue::cold_state::cold_state(verbs::protection_domain& pd, verbs::queue_pair& of,
                                    bool has_atomics)
     : qp{of},
-      depth_max{of.capabilities().send_wr_max},
+      // An XRC target takes no request, but each ring has a slot.
+      depth_max{std::max(of.capabilities().send_wr_max, 1u)},
       depth{depth_max},
-      sge_max{of.capabilities().send_sge_max},  // At least 1: `verbs::queue_pair` sees to it.
+      sge_max{std::max(of.capabilities().send_sge_max, 1u)},
       read_sge_max{pd.limits().sge_rd_max == 0 ? sge_max
                                                : std::min(sge_max, pd.limits().sge_rd_max)},
       more_held(ring_size() * (sge_max - 1)),
@@ -29,7 +30,8 @@ send_queue::send_queue(completion_queue_driver& driver, mr_hold_cache& held,
       driver_{driver},
       message_max_bytes_{std::uint32_t(message_max_bytes)},
       inline_max_(qp.capabilities().inline_max & 0x3fff'ffffu),
-      is_datagram_(qp.type() == verbs::queue_pair_type::ud),
+      has_destinations_(qp.type() == verbs::queue_pair_type::ud ||
+                        qp.type() == verbs::queue_pair_type::xrc_initiator),
       num_{qp.num()},
       cold_{std::make_unique<cold_state>(pd, qp, has_atomics)} {
   reserve(0);
@@ -177,7 +179,8 @@ bool send_queue::failed(std::uint32_t sequence, const request_outcome& why) noex
 }
 
 void send_queue::flush_all(request_kind counted_as) noexcept {
-  if (is_datagram_ || will_end_all() || in_flight() == cold_->depth_max) return;
+  const bool is_datagram = cold_->qp.type() == verbs::queue_pair_type::ud;
+  if (is_datagram || will_end_all() || in_flight() == cold_->depth_max) return;
   const wr_summary last{.kind = counted_as, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
   ibv_send_wr wr;
   ibv_sge none;

@@ -129,6 +129,8 @@ class alignas(64) send_queue {
   [[nodiscard]] cordma::scheduler& scheduler() const noexcept { return doorbells().scheduler(); }
   [[nodiscard]] transfer_tally& tally() const noexcept { return driver_.tally(); }
   [[nodiscard]] std::uint32_t num() const noexcept { return num_; }
+  /// Returns true if each request names its destination.
+  [[nodiscard]] bool has_destinations() const noexcept { return has_destinations_ != 0; }
 
   /// Posts requests that nobody awaits, ahead of all that waits for room; there must be room. The
   /// only check is that their memory is there. A request is signaled when it asks for that, and as
@@ -294,8 +296,8 @@ class alignas(64) send_queue {
   std::uint32_t unsignaled_max_;
   const std::uint32_t message_max_bytes_;
   const std::uint32_t inline_max_ : 30;
-  const std::uint32_t is_datagram_ : 1;   // Each request names its destination.
-  std::uint32_t keeps_receives_ : 1 = 0;  // Receives of the peer are for `post_detached` only.
+  const std::uint32_t has_destinations_ : 1;  // Each request names its own: UD, XRC.
+  std::uint32_t keeps_receives_ : 1 = 0;      // Receives of the peer are for `post_detached` only.
   const std::uint32_t num_;
   const std::unique_ptr<cold_state> cold_;
   slot only_slot_;

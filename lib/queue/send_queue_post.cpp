@@ -27,6 +27,13 @@ request_outcome refused(errc code, std::uint64_t value = 0, std::uint64_t limit 
   return {.code = code, .call = "post_send", .value = value, .limit = limit};
 }
 
+void set_destination(ibv_send_wr& wr, const detail::request_destination& to) noexcept {
+  if (to.path != nullptr)
+    wr.wr.ud = {.ah = to.path, .remote_qpn = to.number, .remote_qkey = to.qkey};
+  else
+    wr.qp_type.xrc.remote_srqn = to.number;
+}
+
 }  // namespace
 
 request_outcome send_queue::check(const bind_request& bind) const noexcept {
@@ -52,7 +59,7 @@ request_outcome send_queue::check(const bind_request& bind) const noexcept {
 inline request_outcome send_queue::check(const wr_summary& request) const noexcept {
   if (keeps_receives_ && request.takes_receive())
     return {.code = errc::refused, .call = "message_stream"};
-  if ((request.to != nullptr) != bool{is_datagram_ != 0})
+  if ((request.to != nullptr) != bool{has_destinations_ != 0})
     return {.code = errc::not_supported, .call = "post_send"};
   if (request.window != nullptr) return check(*request.window);
   // A peer that serves no READ or atomic would make the device hold the request back for ever.
@@ -108,6 +115,8 @@ inline int send_queue::fill_wr(const wr_summary& request, ibv_send_wr& wr, ibv_s
   wr.imm_data = request.immediate;
   wr.sg_list = sges;
   wr.send_flags = request.send_flags & ~unsigned{IBV_SEND_SIGNALED};
+  if (request.to != nullptr) [[unlikely]]
+    set_destination(wr, *request.to);
   if (request.window != nullptr) {
     const bind_request& bind = *request.window;
     const std::span<const std::byte> bytes = bind.local[0].bytes();
@@ -139,10 +148,6 @@ inline int send_queue::fill_wr(const wr_summary& request, ibv_send_wr& wr, ibv_s
   }
   if (bytes != 0 && bytes <= inline_max_ && !request.is_read() && can_go_inline(request.local))
     wr.send_flags |= IBV_SEND_INLINE;
-  if (request.to != nullptr) {
-    wr.wr.ud = {
-        .ah = request.to->path, .remote_qpn = request.to->qpn, .remote_qkey = request.to->qkey};
-  }
   if (request.remote != nullptr) {
     wr.wr.rdma.remote_addr = request.remote->address();
     wr.wr.rdma.rkey = request.remote->rkey();

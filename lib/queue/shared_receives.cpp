@@ -3,11 +3,13 @@
 #include "base/check_option.hpp"
 #include "base/failures.hpp"
 #include "callback_queue_pair.hpp"
+#include "completion_queue_driver.hpp"
 #include "verbs/shared_receive_queue.hpp"
 #include "wr_id.hpp"
 
 #include <cordma/base/error.hpp>
 #include <cordma/detail/base/assert.hpp>
+#include <cordma/detail/base/probe.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -26,6 +28,11 @@ shared_receives_options checked(const shared_receives_options& o,
   check_option(options, "buffer_bytes", static_cast<long long>(o.buffer_bytes), 1,
                shared_receives::buffer_bytes_max);
   if (!o.for_messages) check_option(options, "share_min", o.share_min, 1, o.buffers);
+  if (o.xrc_domain != nullptr && !o.for_messages) {
+    cordma::detail::throw_failure(errc::not_supported, options,
+                                  "a pool in an XRC domain knows no connections, so streams cannot "
+                                  "use it: set for_messages");
+  }
   return o;
 }
 
@@ -130,19 +137,31 @@ void receive_share::admit(detail::admittance what) noexcept {
 
 // ---- the pool ----
 
+shared_receives::attachment::attachment(completion_queue_driver* of, shared_receives& attached)
+    : driver{of},
+      pool{attached},
+      wr_id_base{of == nullptr ? wr_id::of_shared(0) : of->attach(attached) | wr_id::receive_bit} {}
+
+shared_receives::attachment::~attachment() {
+  if (driver != nullptr) driver->detach(pool, wr_id_base);
+}
+
 shared_receives::shared_receives(verbs::protection_domain& pd, mr_allocator& memory,
-                                 const shared_receives_options& options)
+                                 const shared_receives_options& options,
+                                 completion_queue_driver* driver)
     : timer{&on_retry},
       pd_{pd},
       options_{checked(options, pd.limits())},
       stride_{(options.buffer_bytes + line - 1) & ~(line - 1)},
       memory_{memory.allocate_uninitialized(options.buffers * stride_, line)},
+      attachment_{options.xrc_domain != nullptr ? driver : nullptr, *this},
       holders_(options.buffers),
       queue_{filled_queue()},
       arrived_(options.for_messages ? options.buffers : 0) {}
 
 shared_receives::~shared_receives() {
   CORDMA_ASSERT(shares_ == 0, "shared receives destroyed before their queue pairs");
+  while (take_untaken()) --orphans_.held;  // The pool is in an XRC domain.
   CORDMA_ASSERT(orphans_.held == lost_, "shared receives destroyed before a message of theirs");
   queue_.destroy();
 }
@@ -152,7 +171,14 @@ verbs::shared_receive_queue shared_receives::filled_queue() {
   if (memory_.slice().block()->pd() != pd()) {
     throw error{{.code = errc::wrong_protection_domain, .call = "shared_receives"}};
   }
-  verbs::shared_receive_queue queue{pd_, {.wr_max = options_.buffers}};
+  CORDMA_ASSERT((options_.xrc_domain != nullptr) == (attachment_.driver != nullptr),
+                "a pool in an XRC domain has a driver");
+  const verbs::shared_receive_queue_capabilities wanted{.wr_max = options_.buffers};
+  verbs::shared_receive_queue queue =
+      attachment_.driver == nullptr
+          ? verbs::shared_receive_queue{pd_, wanted}
+          : verbs::shared_receive_queue{pd_, *options_.xrc_domain, attachment_.driver->verbs(),
+                                        wanted};
   for (std::uint32_t n = 0; n < options_.buffers; ++n) {
     if (holders_[n] != nullptr) continue;
     const request_outcome how = post(queue, n);
@@ -167,7 +193,7 @@ request_outcome shared_receives::post(verbs::shared_receive_queue& queue,
                  .length = std::uint32_t(options_.buffer_bytes),
                  .lkey = memory_.slice().lkey()};
   ibv_recv_wr wr{};
-  wr.wr_id = wr_id::of_shared(number);
+  wr.wr_id = attachment_.wr_id_base | number;
   wr.sg_list = &buffer;
   wr.num_sge = 1;
   ibv_recv_wr* bad = nullptr;
@@ -272,7 +298,7 @@ void shared_receives::append(arrived_list& to, std::uint32_t number) noexcept {
   to.newest = number;
 }
 
-void shared_receives::deliver(receive_share& of, std::uint32_t number, const ibv_wc& wc) noexcept {
+void shared_receives::note_arrival(std::uint32_t number, const ibv_wc& wc) noexcept {
   arrived& a = arrived_[number];
   a = {.qpn = wc.qp_num,
        .size_bytes = wc.byte_len,
@@ -280,19 +306,47 @@ void shared_receives::deliver(receive_share& of, std::uint32_t number, const ibv
        .is_write = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM,
        .next = arrived_list::none};
   if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) a.immediate = be32toh(wc.imm_data);
+}
+
+void shared_receives::deliver(receive_share& of, std::uint32_t number, const ibv_wc& wc) noexcept {
+  note_arrival(number, wc);
   const bool is_early = of.admitted() != detail::admittance::all;
   append(is_early ? of.early_ : untaken_messages_, number);
   if (!is_early) untaken_.release();
   check_limit();
 }
 
-std::optional<shared_receives::message> shared_receives::take_oldest() noexcept {
+void shared_receives::complete(std::uint32_t number, const ibv_wc& wc) noexcept {
+  transfer_tally& tally = attachment_.driver->tally();
+  CORDMA_PROBE5(complete, wc.qp_num, unsigned(request_kind::receive), number, wc.status,
+                wc.byte_len);
+  if (wc.status != IBV_WC_SUCCESS) {
+    tally.failed(request_kind::receive);
+    return put_back(number);
+  }
+  tally.completed(request_kind::receive);
+  holders_[number] = &orphans_;
+  ++orphans_.held;
+  ++kept_;
+  note_arrival(number, wc);
+  append(untaken_messages_, number);
+  untaken_.release();
+  check_limit();
+}
+
+std::optional<std::uint32_t> shared_receives::take_untaken() noexcept {
   std::uint32_t& oldest = untaken_messages_.oldest;
   if (oldest == arrived_list::none) return std::nullopt;
-  const arrived& a = arrived_[oldest];
+  return std::exchange(oldest, arrived_[oldest].next);
+}
+
+std::optional<shared_receives::message> shared_receives::take_oldest() noexcept {
+  const std::optional<std::uint32_t> number = take_untaken();
+  if (!number) return std::nullopt;
+  const arrived& a = arrived_[*number];
   message m;
   m.pool_ = this;
-  m.number_ = std::exchange(oldest, a.next);
+  m.number_ = *number;
   m.qpn_ = a.qpn;
   m.size_bytes_ = a.size_bytes;
   m.immediate_ = a.immediate;

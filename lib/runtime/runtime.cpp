@@ -62,6 +62,7 @@ class runtime_state final : public driver_supplier {
   verbs::context context;
   const connection_options connection_defaults;
   verbs::protection_domain pd;
+  std::vector<std::unique_ptr<verbs::xrc_domain>> xrc_domains;
   /// The default allocator, then one per access.
   std::vector<std::unique_ptr<mr_allocator>> memory;
   std::vector<std::unique_ptr<shared_receives>> pools;
@@ -105,6 +106,7 @@ runtime_state::~runtime_state() {
     CORDMA_ASSERT(resumed > 0, "something in the closer does not stop");
   }
   for (const auto& driver : drivers) events.remove(*driver);
+  pools.clear();  // Drivers outlive the pools of XRC domains.
 }
 
 mr_allocator& runtime_state::add_memory(const mr_allocator_options& options) {
@@ -194,9 +196,20 @@ mr_allocator& runtime::memory(verbs::access access) {
   return state_->add_memory(options);
 }
 
+verbs::xrc_domain& runtime::open_xrc_domain(std::string_view path) {
+  return *state_->xrc_domains.emplace_back(
+      std::make_unique<verbs::xrc_domain>(state_->context, path));
+}
+
+verbs::xrc_domain& runtime::open_xrc_domain() {
+  return *state_->xrc_domains.emplace_back(std::make_unique<verbs::xrc_domain>(state_->context));
+}
+
 shared_receives& runtime::share_receives(const shared_receives_options& options) {
-  shared_receives& made =
-      *state_->pools.emplace_back(std::make_unique<shared_receives>(state_->pd, memory(), options));
+  completion_queue_driver* const driver =
+      options.xrc_domain != nullptr ? &state_->driver_for(options.buffers, nullptr) : nullptr;
+  shared_receives& made = *state_->pools.emplace_back(
+      std::make_unique<shared_receives>(state_->pd, memory(), options, driver));
   state_->events.add(made);
   state_->counted_pools.add(made);
   return made;

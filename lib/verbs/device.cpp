@@ -164,7 +164,8 @@ device_limits limits_of(const ibv_device_attr& a) noexcept {
           .port_count = a.phys_port_cnt,
           .atomic = a.atomic_cap,
           .memory_window_type_2 = (a.device_cap_flags & type_2) != 0,
-          .send_with_invalidate = (a.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) != 0};
+          .send_with_invalidate = (a.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) != 0,
+          .xrc = (a.device_cap_flags & IBV_DEVICE_XRC) != 0};
 }
 
 void context::closer::operator()(ibv_context* ctx) const noexcept {

@@ -35,6 +35,15 @@ void check_inline_max(ibv_pd* pd, const ibv_qp_init_attr& refused) {
                       "what the device gives with the other capabilities,");
 }
 
+/// Returns true if a queue pair of this type answers requests as over RC.
+bool is_responder(queue_pair_type type) noexcept {
+  return type == queue_pair_type::rc || type == queue_pair_type::xrc_target;
+}
+/// Returns true if it repeats requests until they are answered.
+bool is_requester(queue_pair_type type) noexcept {
+  return type == queue_pair_type::rc || type == queue_pair_type::xrc_initiator;
+}
+
 /// Returns the approximate size of a queue pair's queues; drivers round up.
 std::uint64_t queue_bytes(const queue_pair_capabilities& wanted) noexcept {
   constexpr std::uint64_t head = 64;
@@ -126,9 +135,10 @@ queue_pair::queue_pair(protection_domain& pd, completion_queue& send_cq, complet
                        shared_receive_queue* srq, queue_pair_type type)
     : limits_{pd.limits()} {
   queue_pair_capabilities wanted = asked;
-  if (srq != nullptr) wanted.recv_wr_max = wanted.recv_sge_max = 1;
+  const bool has_own = srq == nullptr && type != queue_pair_type::xrc_initiator;
+  if (!has_own) wanted.recv_wr_max = wanted.recv_sge_max = 1;
   check(wanted, limits_);
-  if (srq != nullptr) wanted.recv_wr_max = wanted.recv_sge_max = 0;
+  if (!has_own) wanted.recv_wr_max = wanted.recv_sge_max = 0;
   ibv_qp_init_attr attributes{};
   attributes.qp_context = qp_context;
   attributes.send_cq = send_cq.native_handle();
@@ -146,12 +156,26 @@ queue_pair::queue_pair(protection_domain& pd, completion_queue& send_cq, complet
     if (error_number == EINVAL) check_inline_max(pd.native_handle(), attributes);
     throw_cannot_create(error_number, wanted, limits_);
   }
-  const bool has_own = srq == nullptr;
   caps_ = {.send_wr_max = attributes.cap.max_send_wr,
            .recv_wr_max = has_own ? attributes.cap.max_recv_wr : 0,
            .send_sge_max = attributes.cap.max_send_sge,
            .recv_sge_max = has_own ? attributes.cap.max_recv_sge : 0,
            .inline_max = attributes.cap.max_inline_data};
+}
+
+queue_pair::queue_pair(xrc_domain& domain, void* qp_context) : limits_{domain.limits()} {
+  ibv_qp_init_attr_ex attributes{};
+  attributes.qp_context = qp_context;
+  attributes.qp_type = IBV_QPT_XRC_RECV;
+  attributes.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+  attributes.xrcd = domain.native_handle();
+  qp_.reset(ibv_create_qp_ex(domain.native_handle()->context, &attributes));
+  caps_ = {
+      .send_wr_max = 0, .recv_wr_max = 0, .send_sge_max = 0, .recv_sge_max = 0, .inline_max = 0};
+  if (qp_ == nullptr)
+    detail::throw_errno(
+        errno, "ibv_create_qp_ex",
+        detail::lack_text(errno, "an XRC target", 0, limits_.qp_max, "queue pairs"));
 }
 
 queue_pair_state queue_pair::query_state() const {
@@ -198,10 +222,10 @@ void queue_pair::to_rtr(const rtr_attributes& a) {
   attributes.rq_psn = a.rq_psn;
   attributes.max_dest_rd_atomic = static_cast<std::uint8_t>(a.dest_rd_atomic_max);
   attributes.min_rnr_timer = a.min_rnr_timer;
-  const int of_rc = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+  const int of_responder = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
   modify(queue_pair_state::rtr, attributes,
          IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-             (type() == queue_pair_type::rc ? of_rc : 0));
+             (is_responder(type()) ? of_responder : 0));
 }
 
 void queue_pair::to_rts(const rts_attributes& a) {
@@ -214,10 +238,12 @@ void queue_pair::to_rts(const rts_attributes& a) {
   attributes.timeout = a.timeout;
   attributes.retry_cnt = a.retry_cnt;
   attributes.rnr_retry = a.rnr_retry;
-  const int of_rc = IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
-  const bool is_rc = type() == queue_pair_type::rc;
-  modify(queue_pair_state::rts, attributes, IBV_QP_SQ_PSN | (is_rc ? of_rc : 0));
-  rd_atomic_max_ = is_rc ? a.rd_atomic_max : 0;
+  const bool has_retries = is_requester(type());
+  const int of_requester = IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
+  const bool has_timeout = type() != queue_pair_type::uc;
+  modify(queue_pair_state::rts, attributes,
+         IBV_QP_SQ_PSN | (has_timeout ? IBV_QP_TIMEOUT : 0) | (has_retries ? of_requester : 0));
+  rd_atomic_max_ = has_retries ? a.rd_atomic_max : 0;
 }
 
 void queue_pair::to_ud_rts(const datagram_attributes& a) {

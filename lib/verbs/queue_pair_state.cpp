@@ -24,6 +24,8 @@ const char* to_string(queue_pair_type type) noexcept {
     case queue_pair_type::rc: return "RC";
     case queue_pair_type::uc: return "UC";
     case queue_pair_type::ud: return "UD";
+    case queue_pair_type::xrc_initiator: return "XRC initiator";
+    case queue_pair_type::xrc_target: return "XRC target";
   }
   return "unknown";
 }

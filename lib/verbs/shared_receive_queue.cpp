@@ -62,4 +62,25 @@ shared_receive_queue::shared_receive_queue(protection_domain& pd,
   caps_ = {.wr_max = attributes.attr.max_wr, .sge_max = attributes.attr.max_sge};
 }
 
+shared_receive_queue::shared_receive_queue(protection_domain& pd, xrc_domain& domain,
+                                           completion_queue& cq,
+                                           const shared_receive_queue_capabilities& wanted,
+                                           void* srq_context) {
+  check(wanted, pd.limits());
+  ibv_srq_init_attr_ex attributes{};
+  attributes.srq_context = srq_context;
+  attributes.attr = {.max_wr = wanted.wr_max, .max_sge = wanted.sge_max, .srq_limit = 0};
+  attributes.comp_mask =
+      IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  attributes.srq_type = IBV_SRQT_XRC;
+  attributes.pd = pd.native_handle();
+  attributes.xrcd = domain.native_handle();
+  attributes.cq = cq.native_handle();
+  srq_.reset(ibv_create_srq_ex(pd.native_handle()->context, &attributes));
+  if (srq_ == nullptr) throw_cannot_create(errno, wanted, pd.limits());
+  caps_ = {.wr_max = attributes.attr.max_wr, .sge_max = attributes.attr.max_sge};
+  if (const int rc = ibv_get_srq_num(srq_.get(), &num_); rc != 0)
+    detail::throw_errno(rc, "ibv_get_srq_num");
+}
+
 }  // namespace cordma::verbs

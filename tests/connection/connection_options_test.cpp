@@ -189,6 +189,18 @@ TEST_CASE("whole options take the place of all but what they leave unset", "[con
   CHECK(mixed.rnr_retry == connection_options{}.rnr_retry);
 }
 
+TEST_CASE("XRC is refused by name where the device has none", "[connection]") {
+  connection_options o;
+  o.transport = verbs::queue_pair_type::xrc_initiator;
+  CHECK_THROWS_WITH(check(o, limits, port),
+                    Catch::Contains("IBV_DEVICE_XRC") && Catch::Contains("not supported"));
+  verbs::device_limits with_xrc = limits;
+  with_xrc.xrc = true;
+  CHECK_NOTHROW(check(o, with_xrc, port));
+  o.transport = verbs::queue_pair_type::xrc_target;
+  CHECK_THROWS_WITH(check(o, with_xrc, port), Catch::Contains("runtime::open_xrc_domain"));
+}
+
 TEST_CASE("a connection is RC or UC, and a plain one by rdma_cm RC", "[connection]") {
   connection_options o;
   o.transport = verbs::queue_pair_type::uc;

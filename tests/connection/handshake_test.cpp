@@ -123,7 +123,7 @@ TEST_CASE("a start arrives as it was sent", "[connection]") {
   hs::start sent{.mode = 2};
   sent.nonce.fill(std::byte{0x44});
   const hs::start_bytes_t bytes = hs::encode(sent);
-  const unsigned char head[] = {'C', 'R', 'M', 'A', 3, 1, 32, 0, 3, 2};
+  const unsigned char head[] = {'C', 'R', 'M', 'A', 3, 2, 32, 0, 3, 2};
   CHECK(std::memcmp(bytes.data(), head, sizeof head) == 0);
   const auto got = std::get<hs::start>(hs::decode(bytes));
   CHECK(got.mode == 2);
@@ -146,7 +146,7 @@ TEST_CASE("a connection has an agent when both sides have one of the same versio
 
 TEST_CASE("the frame has the bytes that docs/handshake.md gives", "[connection]") {
   const hs::frame_bytes_t bytes = hs::encode(typical());
-  const unsigned char head[] = {'C', 'R', 'M', 'A', 3, 1, 0, 1, 1, 2, 2, 5, 1, 0, 0, 0};
+  const unsigned char head[] = {'C', 'R', 'M', 'A', 3, 2, 0, 1, 1, 2, 2, 5, 1, 0, 0, 0};
   CHECK(std::memcmp(bytes.data(), head, sizeof head) == 0);
   const unsigned char qpn_psn[] = {0x56, 0x34, 0x12, 0, 0xba, 0xdc, 0xfe, 0};
   CHECK(std::memcmp(bytes.data() + 32, qpn_psn, sizeof qpn_psn) == 0);
@@ -182,8 +182,8 @@ TEST_CASE("what is no hello is refused, and the error says what was wrong", "[co
   };
   const row rows[] = {
       {"begins with the bytes 47 45 54 20", errc::bad_handshake, with(0, {'G', 'E', 'T', ' '})},
-      {"version 2.1, we 3.1", errc::incompatible_peer, with(4, {2, 1})},
-      {"version 4.7, we 3.1", errc::incompatible_peer, with(4, {4, 7})},
+      {"version 2.1, we 3.2", errc::incompatible_peer, with(4, {2, 1})},
+      {"version 4.7, we 3.2", errc::incompatible_peer, with(4, {4, 7})},
       {"frame of 257 bytes", errc::bad_handshake, with(6, {1, 1})},
       {"frame of 65535 bytes", errc::bad_handshake, with(6, {255, 255})},
       {"frame kind 4", errc::bad_handshake, with(8, {4})},
@@ -244,11 +244,15 @@ TEST_CASE("a later minor version is understood: what it adds is in reserved byte
 TEST_CASE("the service is a byte that was reserved, and 0 for RC", "[connection]") {
   hs::hello sent = typical();
   CHECK(hs::encode(sent)[13] == std::byte{0});
-  sent.service = hs::service::unreliable;
-  const auto bytes = hs::encode(sent);
-  CHECK(bytes[13] == std::byte{1});
-  CHECK(std::get<hs::hello>(hs::decode(bytes)).service == hs::service::unreliable);
-  CHECK_THROWS_WITH(hs::decode(with(13, {2})), Catch::Contains("service 2 is not between 0 and 1"));
+  for (const auto& [service, byte] : {std::pair{hs::service::unreliable, 1},
+                                      {hs::service::xrc_initiator, 2},
+                                      {hs::service::xrc_target, 3}}) {
+    sent.service = service;
+    const auto bytes = hs::encode(sent);
+    CHECK(bytes[13] == std::byte(byte));
+    CHECK(std::get<hs::hello>(hs::decode(bytes)).service == service);
+  }
+  CHECK_THROWS_WITH(hs::decode(with(13, {4})), Catch::Contains("service 4 is not between 0 and 3"));
 }
 
 TEST_CASE("both sides agree on the smaller MTU and the smaller rd_atomic", "[connection][N3]") {

@@ -203,6 +203,26 @@ TEST_CASE("RC and UC do not go together, and each side names its own first", "[c
   check_refused(b, "transport UC here, RC there", "transport RC here, UC there");
 }
 
+TEST_CASE("an XRC initiator goes with a target alone, and a target with an initiator",
+          "[connection]") {
+  both_sides b;
+  b.client.service = hs::service::xrc_initiator;
+  b.listener.service = hs::service::xrc_target;
+  CHECK_NOTHROW(b.of_client());
+  CHECK_NOTHROW(b.of_listener());
+  for (const hs::service other : {hs::service::reliable, hs::service::unreliable}) {
+    both_sides mixed = b;
+    mixed.listener.service = other;
+    check_refused(mixed, "transport XRC initiator here", "there: set the same");
+    mixed.listener = b.listener;
+    mixed.client.service = other;
+    check_refused(mixed, "XRC target there", "transport XRC target here");
+  }
+  b.listener.service = b.client.service;
+  check_refused(b, "XRC initiator here, XRC initiator there",
+                "XRC initiator here, XRC initiator there");
+}
+
 TEST_CASE("over UC agents need no READs", "[connection]") {
   both_sides b;
   for (hs::hello* const h : {&b.client, &b.listener}) {

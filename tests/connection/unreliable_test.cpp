@@ -147,7 +147,7 @@ TEST_CASE("over UC a peer whose agent asks for memory has broken the protocol",
   CHECK(why_not(rt, inside->agent->borrows.request(64, {})).code ==
         make_error_code(errc::disconnected));
   REQUIRE(server.why_lost());
-  CHECK_THAT(server.why_lost()->to_string(), Catch::Contains("which UC has not"));
+  CHECK_THAT(server.why_lost()->to_string(), Catch::Contains("which only RC has"));
 }
 
 TEST_CASE("a peer whose transport differs is refused, and both are named", "[connection][device]") {

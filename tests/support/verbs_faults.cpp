@@ -208,7 +208,10 @@ ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
 
 int ibv_destroy_srq(ibv_srq* srq) {
   static constinit real<int(ibv_srq*)> next{"ibv_destroy_srq", "IBVERBS_1.1"};
-  return destroyed(kind::srq, (*next)(srq));
+  std::uint32_t number = 0;
+  const bool is_xrc = ibv_get_srq_num(srq, &number) == 0;
+  const int rc = (*next)(srq);
+  return is_xrc ? rc : destroyed(kind::srq, rc);
 }
 
 ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
@@ -226,7 +229,9 @@ int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
 
 int ibv_destroy_qp(ibv_qp* qp) {
   static constinit real<int(ibv_qp*)> next{"ibv_destroy_qp", "IBVERBS_1.1"};
-  return destroyed(kind::qp, (*next)(qp));
+  const bool is_target = qp->qp_type == IBV_QPT_XRC_RECV;
+  const int rc = (*next)(qp);
+  return is_target ? rc : destroyed(kind::qp, rc);
 }
 
 }  // extern "C"

@@ -80,6 +80,15 @@ TEST_CASE("a job over UC is that of RC but for its transport", "[tools]") {
   }
 }
 
+TEST_CASE("over XRC each buffer of the server's pool has memory, so long messages get few",
+          "[tools]") {
+  const job short_ones{.op = parse_operation("xrc"), .depth = 100};
+  CHECK(receives(short_ones) == 200);
+  CHECK(memory_bytes(short_ones) >= 300 * short_ones.size_bytes);
+  CHECK(receives({.op = operation::xrc, .size_bytes = job::size_max}) == 2);
+  CHECK(connection_options(short_ones).transport == cordma::verbs::queue_pair_type::rc);
+}
+
 TEST_CASE("a frame that no client of ours sends is refused", "[tools]") {
   const job_frame good = encode(job{});
   CHECK_NOTHROW(decode(good));

@@ -157,6 +157,20 @@ TEST_CASE("cordma-perf compares each operation with raw verbs, by turns", "[tool
   CHECK(r.parse("out.json").exit_status == 0);
 }
 
+TEST_CASE("cordma-perf measures XRC, or names the device that has none", "[tools][device]") {
+  const std::string how = GENERATE("--mode event", "--mode adaptive", "--baseline");
+  const local_run r{"--operations 300 --depth 7 --op xrc " + how};
+  INFO(how << ": " << r.ran.output << r.json);
+  if (cordma::test::is_rxe()) {
+    CHECK(r.ran.exit_status != 0);
+    CHECK_THAT(r.ran.output, Contains("IBV_DEVICE_XRC"));
+  } else {
+    REQUIRE(r.ran.exit_status == 0);
+    CHECK_THAT(r.ran.output, Contains("\nxrc "));
+    CHECK(r.value("operations_per_second") > 0);
+  }
+}
+
 TEST_CASE("cordma-perf compares for longer in more rounds, each as short", "[tools][device]") {
   const local_run r{"--baseline --duration 0.9"};
   INFO(r.ran.output);

@@ -56,13 +56,15 @@ TEST_CASE("device limits are the device's attributes under our names", "[verbs][
   raw.max_sge = -1;
   raw.max_mr_size = ~0ull;
   raw.phys_port_cnt = 2;
-  raw.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  raw.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_XRC;
   const device_limits limits = limits_of(raw);
   CHECK(limits.qp_wr_max == 100);
   CHECK(limits.sge_max == 0);
   CHECK(limits.mr_size_max_bytes == ~0ull);
   CHECK(limits.port_count == 2);
   CHECK(limits.memory_window_type_2);
+  CHECK(limits.xrc);
+  CHECK_FALSE(limits_of(ibv_device_attr{}).xrc);
 }
 
 TEST_CASE("a path MTU says its bytes", "[verbs]") {

@@ -3,12 +3,11 @@
 #include "watch.hpp"
 
 #include <support/connected_pair.hpp>
+#include <support/two_hosts.hpp>
 
 #include <cordma/coro/when_all.hpp>
 
 #include <fcntl.h>
-#include <sched.h>
-#include <stdlib.h>  // NOLINT(modernize-deprecated-headers): setenv is POSIX's.
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,41 +21,6 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr std::size_t failures_max = 10;
-
-void shell(const std::string& command) {
-  if (std::system(command.c_str()) != 0) throw std::runtime_error{command + " failed"};
-}
-
-/// Two network namespaces and a cable between them. They have no names, and so go with those who
-/// use them.
-class two_hosts {
- public:
-  static constexpr std::array addresses{"10.99.0.1", "10.99.0.2"};
-
-  two_hosts() {
-    const std::array names{name("a"), name("b")};
-    shell("ip netns add " + names[0] + " && ip netns add " + names[1] + " && ip -n " + names[0] +
-          " link add veth0 type veth peer name veth0 netns " + names[1]);
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      shell("ip -n " + names[i] + " addr add " + addresses[i] + "/24 dev veth0 && ip -n " +
-            names[i] + " link set veth0 up && ip -n " + names[i] + " link set lo up");
-      hosts_[i] = unique_fd{::open(("/run/netns/" + names[i]).c_str(), O_RDONLY | O_CLOEXEC)};
-      check(hosts_[i].is_open(), "open a network namespace");
-    }
-    shell("ip netns del " + names[0] + " && ip netns del " + names[1]);
-  }
-  static std::string name(const char* which) {
-    return std::string{"walk-"} + which + '-' + std::to_string(::getpid());
-  }
-  /// Moves this thread to a host.
-  void enter(std::size_t which) const {
-    check(::setns(hosts_.at(which).get(), CLONE_NEWNET) == 0, "setns");
-    ::setenv("SOFTVERBS_LISTEN", addresses.at(which), 1);  // NOLINT(concurrency-mt-unsafe)
-  }
-
- private:
-  std::array<unique_fd, 2> hosts_;
-};
 
 /// Polls as a program in manual mode has to.
 class hand final : public poller {
@@ -125,7 +89,7 @@ class pair {
  private:
   [[nodiscard]] setting where() const { return walks_.front().where; }
   [[nodiscard]] std::string host() const {
-    return hosts_.has_value() ? two_hosts::addresses[0] : "127.0.0.1";
+    return hosts_.has_value() ? test::two_hosts::addresses[0] : "127.0.0.1";
   }
   /// Moves this process to its place.
   void settle(std::size_t which) const {
@@ -173,20 +137,10 @@ class pair {
   std::span<const cell> walks_;
   board& board_;
   unique_fd from_answering_, to_asking_;
-  std::optional<two_hosts> hosts_;
+  std::optional<test::two_hosts> hosts_;
 };
 
 }  // namespace
-
-std::string why_no_hosts() {
-  if (::geteuid() != 0) return "network namespaces are root's";
-  try {
-    const two_hosts tried;
-    return "";
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-}
 
 std::vector<std::string> walk_all(std::span<const cell> walks, std::chrono::milliseconds patience) {
   std::vector<std::string> failures;

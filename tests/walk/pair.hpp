@@ -9,9 +9,6 @@
 
 namespace walk {
 
-/// Returns why there are no network namespaces here; empty: there are.
-std::string why_no_hosts();
-
 /// Walks them all, pair after pair, each in processes of its own. The first failures, each with
 /// its walk, behind which another pair goes on.
 std::vector<std::string> walk_all(std::span<const cell> walks, std::chrono::milliseconds patience);

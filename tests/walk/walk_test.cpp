@@ -5,6 +5,7 @@
 
 #include <support/device.hpp>
 #include <support/soak.hpp>
+#include <support/two_hosts.hpp>
 
 #include <catch2/catch.hpp>
 
@@ -28,7 +29,7 @@ world world_here() {
     return here;
   }
   here.settings.push_back(setting::tcp_link);
-  const std::string why_not = why_no_hosts();
+  const std::string why_not = cordma::test::why_no_hosts();
   if (why_not.empty()) {
     here.settings.push_back(setting::two_hosts);
   } else {

@@ -21,8 +21,8 @@ constexpr std::uint32_t queue_min = 128;
 constexpr std::uint64_t header_bytes = 1024;
 
 constexpr std::array<const char*, operation_count> operation_names{
-    "write",  "read", "send",      "write-imm", "cas",     "faa",         "rpc",
-    "stream", "ud",   "multicast", "uc-write",  "uc-send", "uc-write-imm"};
+    "write",  "read", "send",      "write-imm", "cas",      "faa",     "rpc",
+    "stream", "ud",   "multicast", "xrc",       "uc-write", "uc-send", "uc-write-imm"};
 constexpr std::array<const char*, 3> mode_names{"event", "busy", "adaptive"};
 
 template <class Names>
@@ -91,12 +91,17 @@ std::size_t slots(const job& j) noexcept {
 }
 
 std::uint32_t receives(const job& j) noexcept {
-  return uses_receives(j.op) ? std::max(receives_min, 2 * j.depth) : 0;
+  if (!uses_receives(j.op)) return 0;
+  const std::uint32_t wanted = std::max(receives_min, 2 * j.depth);
+  if (j.op != operation::xrc) return wanted;
+  // Each buffer of a pool has memory of its own.
+  return std::uint32_t(std::clamp<std::uint64_t>(memory_wanted / j.size_bytes, 2, wanted));
 }
 
 std::uint64_t memory_bytes(const job& j) noexcept {
   const cordma::stream_options stream = stream_options(j);
   std::uint64_t buffers = is_echo(j.op) ? stream.depth * stream.buffer_bytes : 0;
+  if (j.op == operation::xrc) buffers = receives(j) * j.size_bytes;
   if (uses_datagrams(j.op)) buffers = 2 * j.depth * job::datagram_size_max;
   return (slots(j) * j.size_bytes + buffers) * j.connections;
 }

@@ -25,11 +25,12 @@ enum class operation : std::uint8_t {
   stream,
   ud,
   multicast,
+  xrc,
   uc_write,
   uc_send,
   uc_write_imm
 };
-inline constexpr std::uint8_t operation_count = 13;
+inline constexpr std::uint8_t operation_count = 14;
 
 const char* to_string(operation op) noexcept;
 const char* to_string(cordma::completion_mode mode) noexcept;
@@ -66,6 +67,7 @@ void check(const job& j);
 [[nodiscard]] constexpr bool is_unreliable(operation op) noexcept {
   return op >= operation::uc_write;
 }
+/// Returns the transport of a connection; one over RC stands beside that of `xrc`.
 [[nodiscard]] constexpr cordma::verbs::queue_pair_type transport_of(operation op) noexcept {
   return is_unreliable(op) ? cordma::verbs::queue_pair_type::uc
                            : cordma::verbs::queue_pair_type::rc;
@@ -76,6 +78,7 @@ void check(const job& j);
     case operation::uc_write: return operation::write;
     case operation::uc_send: return operation::send;
     case operation::uc_write_imm: return operation::write_imm;
+    case operation::xrc: return operation::send;
     default: return op;
   }
 }
@@ -98,8 +101,9 @@ inline constexpr std::chrono::milliseconds lost_after{200};
 
 /// Places for `size_bytes` that a connection has on each side: one for each worker, while they fit.
 [[nodiscard]] std::size_t slots(const job& j) noexcept;
-/// Returns the receives that the server keeps posted on a connection. The client has as many
-/// credits, and gets half of them back with each message of the server's.
+/// Returns the receives that the server keeps posted on a connection, or the buffers of its pool
+/// for `xrc`. The client has as many credits, and gets half of them back with each message of the
+/// server's.
 [[nodiscard]] std::uint32_t receives(const job& j) noexcept;
 /// The memory that all its connections take on one side, but for a few KiB each.
 [[nodiscard]] std::uint64_t memory_bytes(const job& j) noexcept;

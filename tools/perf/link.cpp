@@ -57,13 +57,17 @@ link::link(cordma::runtime& rt, const job& what, cordma::connection conn)
     stream_ = cordma::message_stream{std::move(conn), stream_options(what)};
   } else {
     conn_ = std::move(conn);
+    if (what.op == operation::xrc) {
+      greeting_ = rt.memory().allocate_zeroed(xrc_route::greeting_bytes);
+      conn_.post_recv(greeting_.slice());
+    }
     for (unsigned i = 0; i < credit_receives; ++i) conn_.post_recv(memory_.first(job::size_min));
   }
 }
 
 void link::learn(const remote_end& there) {
   if (uses_datagrams(what_.op)) datagrams_ = std::make_unique<datagram_end>(rt_, what_, there);
-  if (is_echo(what_.op)) return;
+  if (is_echo(what_.op) || what_.op == operation::xrc) return;
   remote_ = cordma::remote_mr_slice::decode(there.memory);
   if (remote_.size_bytes() < memory_.size_bytes()) {
     throw std::runtime_error{"the server lends " + std::to_string(remote_.size_bytes()) +
@@ -86,6 +90,7 @@ cordma::task<> link::run(meter& m) {
     co_return;
   }
   if (!uses_receives(what_.op)) co_return co_await run_workers(m);
+  if (what_.op == operation::xrc && !route_.initiator) route_ = co_await connect_xrc(rt_, conn_);
   // Credits come for ever: the workers are done first, or the connection has ended.
   static_cast<void>(co_await cordma::when_any(run_workers(m), take_credits()));
 }
@@ -103,6 +108,7 @@ cordma::task<> link::run_worker(meter& m, std::uint32_t worker) {
   if (is_echo(what_.op)) {
     return what_.op == operation::rpc ? call_each(m, worker) : exchange_each(m, worker);
   }
+  if (what_.op == operation::xrc) return send_each(m, worker);
   const cordma::remote_mr_slice there = remote_slot(worker);
   switch (over_rc(what_.op)) {
     case operation::read: return repeat(m, [=, this] { return conn_.read(here, there); });
@@ -116,11 +122,14 @@ cordma::task<> link::run_worker(meter& m, std::uint32_t worker) {
 
 cordma::task<> link::send_each(meter& m, std::uint32_t worker) {
   const cordma::local_mr_slice here = slot(worker);
-  const cordma::remote_mr_slice there = remote_slot(worker);
+  const bool is_write = over_rc(what_.op) == operation::write_imm;
+  const cordma::remote_mr_slice there = is_write ? remote_slot(worker) : cordma::remote_mr_slice{};
   clock::time_point start = clock::now();
   while (m.takes_another()) {
     co_await credits_.acquire();
-    if (over_rc(what_.op) == operation::send) {
+    if (what_.op == operation::xrc) {
+      co_await route_.initiator.to(route_.inbox).send(here);
+    } else if (!is_write) {
       co_await conn_.send(here);
     } else {
       co_await conn_.write_with_imm(here, there, worker);
@@ -177,6 +186,7 @@ cordma::task<> link::exchange_each(meter& m, std::uint32_t worker) {
 }
 
 cordma::task<> link::close() {
+  if (route_.initiator) co_await route_.initiator.close();
   if (caller_) {
     co_await caller_.close();
   } else if (stream_) {

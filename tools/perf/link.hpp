@@ -4,6 +4,7 @@
 #include "datagrams.hpp"
 #include "meter.hpp"
 #include "methods.hpp"
+#include "xrc.hpp"
 
 #include <cordma/coro/semaphore.hpp>
 #include <cordma/messages/message_stream.hpp>
@@ -54,6 +55,8 @@ class link {
   cordma::message_stream stream_;
   cordma::rpc::client caller_;
   std::unique_ptr<datagram_end> datagrams_;
+  cordma::local_mr greeting_;  ///< For `connect_xrc`.
+  xrc_route route_;            ///< `xrc` has the connection beside it.
   cordma::semaphore credits_;  ///< Receives of the server's, for operations that use one.
 };
 

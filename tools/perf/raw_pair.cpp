@@ -3,6 +3,7 @@
 #include "datagrams.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace perf {
 namespace {
@@ -17,6 +18,7 @@ constexpr std::uint32_t spare_requests = 16;
 constexpr std::uint32_t qkey = 0x7662;
 
 verbs::queue_pair_type type_of(const job& what) {
+  if (what.op == operation::xrc) return verbs::queue_pair_type::xrc_initiator;
   return uses_datagrams(what.op) ? verbs::queue_pair_type::ud : transport_of(what.op);
 }
 std::size_t headroom_of(const job& what) { return uses_datagrams(what.op) ? sizeof(ibv_grh) : 0; }
@@ -52,16 +54,23 @@ ibv_wr_opcode opcode_of(operation op) {
 
 }  // namespace
 
-raw_pair::end::end(runtime& rt, verbs::completion_queue& cq, const job& what, std::uint64_t n)
+raw_pair::end::end(runtime& rt, verbs::completion_queue& cq, const job& what, std::uint64_t n,
+                   verbs::xrc_domain* domain)
     : memory{rt.memory(access::local_write | access::remote_read | access::remote_write |
                        access::remote_atomic)
                  .allocate_zeroed(perf::slots(what) * (what.size_bytes + headroom_of(what)))},
-      qp{rt.protection_domain(), cq, cq, capabilities(what), nullptr, nullptr, type_of(what)},
+      qp{domain != nullptr ? verbs::queue_pair{*domain}
+                           : verbs::queue_pair{rt.protection_domain(), cq, cq, capabilities(what),
+                                               nullptr, nullptr, type_of(what)}},
       number{n},
       size_bytes{what.size_bytes},
       headroom{headroom_of(what)},
       slots{perf::slots(what)},
-      inline_max{qp.capabilities().inline_max} {}
+      inline_max{qp.capabilities().inline_max} {
+  if (domain != nullptr)
+    inbox.emplace(rt.protection_domain(), *domain, cq,
+                  verbs::shared_receive_queue_capabilities{.wr_max = receive_count(what)});
+}
 
 raw_pair::end::~end() {
   if (group) qp.detach(*group);
@@ -96,21 +105,32 @@ void raw_pair::end::post_send(ibv_wr_opcode opcode, const raw::remote& to) {
   raw::request what{opcode, piece(next_slot, size_bytes), to, inline_max};
   if (handle)
     what.wr.wr.ud = {.ah = handle->native_handle(), .remote_qpn = peer_qpn, .remote_qkey = qkey};
+  if (peer_inbox != 0) what.wr.qp_type.xrc.remote_srqn = peer_inbox;
   what.wr.wr_id = number;
   raw::post(qp, what);
   if (++next_slot == slots) next_slot = 0;
 }
 
 void raw_pair::end::post_receive() {
-  raw::post(qp, raw::receive{piece(next_receive, size_bytes + headroom), number | receive_bit});
+  raw::receive what{piece(next_receive, size_bytes + headroom), number | receive_bit};
+  if (inbox) {
+    ibv_recv_wr* bad = nullptr;
+    raw::check(inbox->post(&what.wr, &bad), "ibv_post_srq_recv");
+  } else {
+    raw::post(qp, std::move(what));
+  }
   if (++next_receive == slots) next_receive = 0;
+}
+
+verbs::xrc_domain* raw_pair::domain_for(runtime& rt, const job& what) {
+  return what.op == operation::xrc ? &domain_.emplace(rt.context()) : nullptr;
 }
 
 raw_pair::raw_pair(runtime& rt, const job& what)
     : what_{what},
       cq_{rt.context(), queue_depth(what)},
       near_{rt, cq_, what, 0},
-      far_{rt, cq_, what, far_bit},
+      far_{rt, cq_, what, far_bit, domain_for(rt, what)},
       starts_(what.depth) {
   const verbs::port_info port = rt.context().active_port();
   if (uses_datagrams(what.op)) {
@@ -122,6 +142,7 @@ raw_pair::raw_pair(runtime& rt, const job& what)
     raw::connect(rt.context(), port, near_.qp, far_.qp.num());
     raw::connect(rt.context(), port, far_.qp, near_.qp.num());
   }
+  if (far_.inbox) near_.peer_inbox = far_.inbox->num();
   receives_ = receive_count(what);
   for (std::uint32_t i = 0; i < receives_; ++i) {
     far_.post_receive();

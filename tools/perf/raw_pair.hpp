@@ -34,8 +34,9 @@ class raw_pair {
  private:
   /// One queue pair with its memory, and the requests on it.
   struct end {
+    /// `domain`: this is a target of it, and has a receive queue there.
     end(cordma::runtime& rt, cordma::verbs::completion_queue& cq, const job& what,
-        std::uint64_t number);
+        std::uint64_t number, cordma::verbs::xrc_domain* domain = nullptr);
     end(const end&) = delete;
     end& operator=(const end&) = delete;
     ~end();
@@ -46,6 +47,7 @@ class raw_pair {
     void post_receive();
 
     cordma::local_mr memory;
+    std::optional<cordma::verbs::shared_receive_queue> inbox;
     cordma::verbs::queue_pair qp;
     std::uint64_t number;  ///< In `wr_id`, beside whether it is a receive.
     std::size_t size_bytes;
@@ -55,12 +57,14 @@ class raw_pair {
     cordma::unique_fd ip_group{};
     std::optional<cordma::verbs::address_handle> handle{};
     std::uint32_t peer_qpn = 0;
+    std::uint32_t peer_inbox = 0;  ///< Receive queue at the peer, over XRC.
     std::size_t next_slot = 0, next_receive = 0;
     std::size_t inline_max;
 
    private:
     [[nodiscard]] ibv_sge piece(std::size_t slot, std::size_t bytes) const noexcept;
   };
+  cordma::verbs::xrc_domain* domain_for(cordma::runtime& rt, const job& what);
   void post_next();
   void take(const ibv_wc& wc, meter& m);
   void ended(meter& m);
@@ -68,6 +72,7 @@ class raw_pair {
 
   const job what_;
   cordma::verbs::completion_queue cq_;
+  std::optional<cordma::verbs::xrc_domain> domain_;
   end near_, far_;
   std::uint32_t in_flight_ = 0;            ///< Operations.
   std::uint32_t requests_ = 0;             ///< Requests that no completion has ended, of both ends.

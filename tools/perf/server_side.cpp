@@ -1,6 +1,7 @@
 #include "server_side.hpp"
 
 #include "datagrams.hpp"
+#include "xrc.hpp"
 
 #include <cordma/coro/scope.hpp>
 #include <cordma/rpc/server.hpp>
@@ -93,6 +94,8 @@ cordma::task<> serve_stream(const job& what, const teller& tell, cordma::connect
 
 cordma::task<> serve_connection(cordma::runtime& rt, job what, teller tell,
                                 cordma::connection conn) {
+  if (what.op == operation::xrc)
+    co_return co_await serve_xrc(rt, what, std::move(tell), std::move(conn));
   switch (over_rc(what.op)) {
     case operation::rpc: co_return co_await serve_calls(what, tell, std::move(conn));
     case operation::ud:

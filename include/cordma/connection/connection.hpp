@@ -79,6 +79,15 @@ class CORDMA_EXPORT connection : public requester<connection> {
     return {receives(), buffer};
   }
 
+  /// Gives the request functions of an XRC initiator for one receive queue of the target's domain:
+  /// `co_await conn.to(number).send(local)`. What they return may outlive the view.
+  /// \param receive_queue  `shared_receives::num` of the process that is to get the messages. A
+  ///   number that the domain does not have breaks the connection, and the error names it.
+  /// \errors  of the requests: errc::not_supported if the connection is no XRC initiator.
+  [[nodiscard]] detail::xrc_requester to(std::uint32_t receive_queue) noexcept {
+    return {sends(), receive_queue};
+  }
+
   // Remote memory: docs/remote-memory.md. Each of the following functions throws
   // errc::not_supported when a side has no agent, and errc::disconnected when the connection ends.
 
@@ -128,6 +137,9 @@ class CORDMA_EXPORT connection : public requester<connection> {
   /// \errors only `cancelled`: the connection then ends like any dropped one.
   task<> close();
 
+  /// Waits until the connection was closed or lost. An XRC target has no request that would end
+  /// then. The connection may be moved or dropped meanwhile.
+  task<> ended();
   /// Returns false once the connection was closed or lost.
   [[nodiscard]] bool is_open() const noexcept;
   /// Returns why the connection no longer works, with the peer's address; nothing while it does.

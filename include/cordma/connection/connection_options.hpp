@@ -19,6 +19,10 @@ namespace cordma {
 class credentials;
 class shared_receives;
 
+namespace verbs {
+class xrc_domain;
+}
+
 /// The path that a connection's packets take through a network. Both sides use the same values,
 /// whichever side names them (docs/connecting.md).
 ///
@@ -44,8 +48,8 @@ struct CORDMA_EXPORT connection_options {
   /// Finds a peer whose host died while the connection was idle: RC notices that only while
   /// something is in flight. After `interval` without a request of this side, the heartbeat posts a
   /// 0-byte WRITE. The connection ends if the WRITE has not completed after `misses` further
-  /// intervals. Over UC, where a WRITE has no answer, the heartbeat is a frame of the agents in
-  /// each interval.
+  /// intervals. Over UC, where a WRITE has no answer, and over XRC the heartbeat is a frame of the
+  /// agents in each interval.
   ///
   /// The kernel also probes the peer's host by TCP keepalive on the bootstrap socket, in whole
   /// seconds, even when `enabled` is false. If the peer grants no writes, keepalive is the only
@@ -67,9 +71,12 @@ struct CORDMA_EXPORT connection_options {
   /// one of them a full member (IBTA 10.9.3).
   std::optional<std::uint16_t> pkey_index{};
   fabric_options fabric{};
-  /// RC, or UC: SENDs and WRITEs only, of which a lost one is lost. READs, atomics, remote memory,
-  /// streams and calls need RC (docs/connecting.md). Both sides must have the same.
+  /// RC, or UC: SENDs and WRITEs only, of which a lost one is lost. Or one half of XRC, which sends
+  /// to the pools of a whole host (docs/xrc.md). Remote memory, streams and calls need RC
+  /// (docs/connecting.md). Both sides must have the same, of XRC the other half.
   verbs::queue_pair_type transport = verbs::queue_pair_type::rc;
+  /// Domain of an XRC target (`runtime::open_xrc_domain`), which outlives the connection.
+  verbs::xrc_domain* xrc_domain = nullptr;
   verbs::queue_pair_capabilities capabilities{};
   /// Pool of the same runtime (`runtime::share_receives`), which supplies the data queue pair's
   /// receives. `capabilities` then says nothing about receives, and a stream, a client or a server
@@ -136,6 +143,7 @@ struct connection_changes {
   std::optional<std::uint16_t> pkey_index{};
   fabric_options fabric{};
   std::optional<verbs::queue_pair_type> transport{};
+  std::optional<verbs::xrc_domain*> xrc_domain{};
   std::optional<verbs::queue_pair_capabilities> capabilities{};
   std::optional<shared_receives*> receives_from{};
   std::optional<verbs::access> remote_access{};

@@ -21,6 +21,7 @@
 
 namespace cordma {
 
+class completion_queue_driver;
 struct request_outcome;
 
 struct shared_receives_options {
@@ -35,6 +36,9 @@ struct shared_receives_options {
   /// calls cannot use such a pool. Each message takes the next buffer there is, whoever sent it:
   /// nothing is promised, and `share_min` says nothing.
   bool for_messages = false;
+  /// XRC: the pool is a receive queue of this domain (`runtime::open_xrc_domain`), for messages. It
+  /// gets those whose senders name its `num`, by targets of any process that shares the domain.
+  verbs::xrc_domain* xrc_domain = nullptr;
 };
 
 /// Pool of receive buffers in one registered block, which many queue pairs use through a shared
@@ -57,11 +61,14 @@ class CORDMA_EXPORT shared_receives : private timer {
   /// that does not answer thus does not block the others.
   static constexpr std::chrono::milliseconds ask_interval{10};
 
-  /// \errors errc::not_supported: the device has no shared receive queues. errc::limit_exceeded: an
-  ///   option is out of range; the message gives the limits. The constructor also throws what the
-  ///   allocator, which uses `pd`, throws.
+  /// \param driver  reaps the messages of a pool in an XRC domain, and outlives it; else unused.
+  /// \errors errc::not_supported: the device has no shared receive queues, or no XRC; a pool in a
+  ///   domain is not `for_messages`. errc::limit_exceeded: an option is out of range, or `driver`
+  ///   lacks room; the message gives the limits. The constructor also throws what the allocator,
+  ///   which uses `pd`, throws.
   shared_receives(verbs::protection_domain& pd, mr_allocator& memory,
-                  const shared_receives_options& options = {});
+                  const shared_receives_options& options = {},
+                  completion_queue_driver* driver = nullptr);
   shared_receives(const shared_receives&) = delete;
   shared_receives& operator=(const shared_receives&) = delete;
   ~shared_receives();
@@ -98,6 +105,8 @@ class CORDMA_EXPORT shared_receives : private timer {
   ///   ibv_modify_srq(3).
   [[nodiscard]] task<> runs_low(std::uint32_t limit);
   [[nodiscard]] bool is_for_messages() const noexcept { return options_.for_messages; }
+  /// Returns the number that XRC initiators name (`connection::to`); 0: the pool is in no domain.
+  [[nodiscard]] std::uint32_t num() const noexcept { return queue_.num(); }
 
   /// Returns a message's buffer, once; the next message of any queue pair may use it. If the device
   /// refuses the buffer, the buffer's queue pair breaks. The queue pair may be gone.
@@ -111,7 +120,9 @@ class CORDMA_EXPORT shared_receives : private timer {
   [[nodiscard]] std::uint64_t posted() const noexcept { return posted_.value(); }
   [[nodiscard]] std::uint64_t withdrawn() const noexcept { return withdrawn_.value(); }
 
-  // The queue pair calls the following functions.
+  // The queue pair, or the driver of a pool in a domain, calls the following functions.
+  /// Handles a CQE of a pool in an XRC domain; `number` is the buffer's.
+  void complete(std::uint32_t number, const ibv_wc& wc) noexcept;
   /// Returns a buffer whose receive completed without a message for anybody.
   void put_back(std::uint32_t number) noexcept;
   /// Keeps a message, whose buffer its share has taken, for `next_message`.
@@ -135,7 +146,10 @@ class CORDMA_EXPORT shared_receives : private timer {
   };
 
   [[nodiscard]] std::optional<message> take_oldest() noexcept;
+  [[nodiscard]] std::optional<std::uint32_t> take_untaken() noexcept;
   void append(arrived_list& to, std::uint32_t number) noexcept;
+  /// Notes what a CQE tells of the message in a buffer.
+  void note_arrival(std::uint32_t number, const ibv_wc& wc) noexcept;
   /// Puts back the buffers of a share's messages that nobody has taken.
   void forget_messages(receive_share& of) noexcept;
   void arm_limit();
@@ -179,10 +193,23 @@ class CORDMA_EXPORT shared_receives : private timer {
   const std::size_t stride_;
   local_mr memory_;
 
+  /// Reservation of a pool in an XRC domain at its driver.
+  class attachment {
+   public:
+    attachment(completion_queue_driver* driver, shared_receives& pool);
+    attachment(const attachment&) = delete;
+    attachment& operator=(const attachment&) = delete;
+    ~attachment();
+    completion_queue_driver* const driver;  ///< null: the pool is in no domain
+    const shared_receives& pool;
+    const std::uint64_t wr_id_base;
+  };
+  const attachment attachment_;
+
   std::vector<holder*> holders_;  ///< indexed by buffer number; null: the device has the buffer
   counter posted_;
   counter withdrawn_;
-  holder orphans_;  ///< holder for destroyed queue pairs
+  holder orphans_;  ///< holder for destroyed queue pairs, and for a pool in an XRC domain
   verbs::shared_receive_queue queue_;
   std::uint32_t kept_ = 0;  ///< buffers that have a holder
   std::uint32_t promised_ = 0;

@@ -110,6 +110,10 @@ class CORDMA_EXPORT runtime final {
   /// as long as the runtime. \errors  as `shared_receives`. \cost  the registered memory of all
   /// buffers, allocated now.
   [[nodiscard]] shared_receives& share_receives(const shared_receives_options& options = {});
+  /// Opens an XRC domain, which lives as long as the runtime: that of the file at `path`, which
+  /// processes share, or one of this runtime's own. \errors  as `verbs::xrc_domain`.
+  [[nodiscard]] verbs::xrc_domain& open_xrc_domain(std::string_view path);
+  [[nodiscard]] verbs::xrc_domain& open_xrc_domain();
   [[nodiscard]] cordma::executor& executor() noexcept;
   [[nodiscard]] verbs::context& context() noexcept;
   [[nodiscard]] verbs::protection_domain& protection_domain() noexcept;

@@ -56,6 +56,7 @@ struct device_limits {
   ibv_atomic_cap atomic = IBV_ATOMIC_NONE;
   bool memory_window_type_2 = false;  ///< 2A or 2B.
   bool send_with_invalidate = false;  ///< Part of the base memory management extensions.
+  bool xrc = false;                   ///< IBV_DEVICE_XRC.
 };
 
 /// Returns the payload bytes of a path MTU; 0 for a value that is none.

@@ -43,6 +43,9 @@ class CORDMA_EXPORT queue_pair {
   queue_pair(protection_domain& pd, completion_queue& send_cq, completion_queue& recv_cq,
              const queue_pair_capabilities& wanted, void* qp_context = nullptr,
              shared_receive_queue* srq = nullptr, queue_pair_type type = queue_pair_type::rc);
+  /// Makes an XRC target, which has no queues of its own. `domain` outlives it.
+  /// \errors  ENOMEM, or another errno of ibv_create_qp_ex(3). \cost  one system call.
+  explicit queue_pair(xrc_domain& domain, void* qp_context = nullptr);
 
   [[nodiscard]] ibv_qp* native_handle() const noexcept { return qp_.get(); }
   [[nodiscard]] std::uint32_t num() const noexcept { return qp_->qp_num; }
@@ -60,7 +63,7 @@ class CORDMA_EXPORT queue_pair {
   [[nodiscard]] queue_pair_state query_state() const;
 
   /// The following calls move the queue pair to the named state, with one system call each. UC uses
-  /// no attributes of retries, READs and atomics.
+  /// no attributes of retries, READs and atomics; of XRC each half uses its own.
   /// \errors  errc::illegal_transition: not possible from `state()`; names the states allowed.
   ///   errc::limit_exceeded: an attribute is out of range; names it and its limit.
   ///   errc::not_supported: the call is not for the queue pair's type. An errno of
@@ -104,8 +107,8 @@ class CORDMA_EXPORT queue_pair {
   std::unique_ptr<ibv_qp, destroyer> qp_;
   queue_pair_capabilities caps_;
   device_limits limits_;
-  std::uint8_t port_ = 0;  // Set by to_init; RTR needs it again.
-  std::uint32_t rd_atomic_max_ = 1;
+  std::uint8_t port_ = 0;            // Set by to_init; RTR needs it again.
+  std::uint32_t rd_atomic_max_ = 1;  // Set by to_rts.
 };
 
 }  // namespace cordma::verbs

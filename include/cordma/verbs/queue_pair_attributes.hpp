@@ -11,6 +11,10 @@ enum class queue_pair_type : int {
   rc = IBV_QPT_RC,  ///< Reliable connection: messages arrive once, in order.
   uc = IBV_QPT_UC,  ///< Unreliable connection: SEND and WRITE; a lost message is lost.
   ud = IBV_QPT_UD,  ///< Unreliable datagrams: SENDs of at most an MTU, to any number of peers.
+  /// Reliable, and only sends: each request names a receive queue of the target's domain (IBTA vol.
+  /// 1, annex A14).
+  xrc_initiator = IBV_QPT_XRC_SEND,
+  xrc_target = IBV_QPT_XRC_RECV,  ///< Takes what an initiator sends, and sends nothing.
 };
 
 /// Capacity of a queue pair, as requested; the device may give more.

@@ -1,14 +1,45 @@
 #pragma once
 
 #include <cordma/detail/base/export.hpp>
+#include <cordma/verbs/completion_queue.hpp>
 #include <cordma/verbs/protection_domain.hpp>
 
 #include <infiniband/verbs.h>
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 namespace cordma::verbs {
+
+/// Owns one open XRC domain, an `ibv_xrcd` (ibv_open_xrcd(3)). Processes that open a domain by one
+/// file share it: a target in one of them takes requests for the receive queues of all.
+///
+/// Move-only; must outlive its queues and targets. Its context must outlive it. \thread any.
+class CORDMA_EXPORT xrc_domain {
+ public:
+  /// Opens a domain that no other owner has.
+  /// \errors  errc::not_supported: the device has no XRC. An errno of ibv_open_xrcd(3).
+  explicit xrc_domain(context& ctx);
+  /// Opens the domain of a file, which need not stay open. Whoever may open the file can share the
+  /// domain. \errors  as above; EBADF.
+  xrc_domain(context& ctx, int file);
+  /// Opens the domain of the file at `path`, which is made if it is missing, for this user alone.
+  /// \errors  as above; an errno of open(2).
+  xrc_domain(context& ctx, std::string_view path);
+
+  [[nodiscard]] ibv_xrcd* native_handle() const noexcept { return domain_.get(); }
+  [[nodiscard]] const device_limits& limits() const noexcept { return limits_; }
+
+ private:
+  struct closer {
+    void operator()(ibv_xrcd* domain) const noexcept;
+  };
+  void open(context& ctx, int file);
+
+  std::unique_ptr<ibv_xrcd, closer> domain_;
+  device_limits limits_;
+};
 
 /// Capacity of a shared receive queue, as requested; the device may give more.
 struct shared_receive_queue_capabilities {
@@ -31,8 +62,15 @@ class CORDMA_EXPORT shared_receive_queue {
   /// \cost  one system call.
   shared_receive_queue(protection_domain& pd, const shared_receive_queue_capabilities& wanted,
                        void* srq_context = nullptr);
+  /// Makes the receive queue of an XRC domain. Its messages complete on `cq`, and take the memory
+  /// of `pd`. All three outlive it. \errors  as above; errc::not_supported: no XRC.
+  shared_receive_queue(protection_domain& pd, xrc_domain& domain, completion_queue& cq,
+                       const shared_receive_queue_capabilities& wanted,
+                       void* srq_context = nullptr);
 
   [[nodiscard]] ibv_srq* native_handle() const noexcept { return srq_.get(); }
+  /// Returns the number that XRC initiators name; 0: the queue is in no XRC domain.
+  [[nodiscard]] std::uint32_t num() const noexcept { return num_; }
   /// Returns the capabilities that the device gave: at least what was wanted.
   [[nodiscard]] const shared_receive_queue_capabilities& capabilities() const noexcept {
     return caps_;
@@ -58,6 +96,7 @@ class CORDMA_EXPORT shared_receive_queue {
   };
   std::unique_ptr<ibv_srq, destroyer> srq_;
   shared_receive_queue_capabilities caps_;
+  std::uint32_t num_ = 0;
 };
 
 }  // namespace cordma::verbs

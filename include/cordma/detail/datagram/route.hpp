@@ -28,7 +28,7 @@ struct datagram_request {
   static constexpr std::size_t sge_count = N;
 
   send_request<N> message;
-  datagram_destination to{};
+  request_destination to{};
   counted_ref<route> path{};
 
   [[nodiscard]] wr_summary summary() const noexcept {
@@ -41,7 +41,7 @@ struct datagram_request {
 
 /// Sets destination and route of a request, if the route is known. Returns false if it is not.
 CORDMA_EXPORT bool route_to(const counted_ref<datagram_state>& from,
-                            const datagram_address& address, datagram_destination& to,
+                            const datagram_address& address, request_destination& to,
                             counted_ref<route>& path) noexcept;
 /// \errors errc::closed: the socket was dropped.
 CORDMA_EXPORT send_queue& sends_of(const counted_ref<datagram_state>& from);

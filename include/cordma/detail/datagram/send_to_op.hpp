@@ -13,7 +13,7 @@ namespace cordma::detail {
 /// Finds the route to `address`, and sets destination and route of a request.
 /// \errors as `datagram_socket::find_route`; errc::closed: the socket was dropped meanwhile.
 CORDMA_EXPORT task<> find_route(counted_ref<datagram_state> from, datagram_address address,
-                                datagram_destination& to, counted_ref<route>& path);
+                                request_destination& to, counted_ref<route>& path);
 
 template <std::size_t N>
 task<std::size_t> find_route_and_send(counted_ref<datagram_state> from, datagram_address address,

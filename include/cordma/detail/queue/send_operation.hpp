@@ -32,11 +32,12 @@ struct CORDMA_EXPORT request_outcome {
 
 /// An outcome with the queue pair's number, because the queue pair may be gone when the failure is
 /// read.
-struct request_failure {
+struct CORDMA_EXPORT request_failure {
   request_outcome how;
   std::uint32_t qp_num;
+  std::uint32_t receive_queue = 0;  ///< The one that the request named, over XRC.
 
-  [[nodiscard]] failure to_failure() const noexcept { return how.to_failure(qp_num); }
+  [[nodiscard]] failure to_failure() const noexcept;
 };
 
 /// Requests to be posted with one doorbell, and storage for what the device reads.
@@ -135,6 +136,7 @@ class CORDMA_EXPORT send_operation : public list_hook<send_operation> {
     on_end();
   }
   void note(const request_outcome& failure) noexcept;
+  void note_receive_queue() noexcept;
 
   send_queue* queue_;
   std::uint64_t* values_before_;

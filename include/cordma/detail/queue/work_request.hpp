@@ -17,10 +17,11 @@ namespace cordma {
 
 namespace detail {
 
-/// Where a datagram goes.
-struct datagram_destination {
-  ibv_ah* path = nullptr;
-  std::uint32_t qpn = 0;
+/// Where a request goes whose queue pair has several destinations. A datagram's is a queue pair;
+/// over XRC it is a receive queue of the target's domain.
+struct request_destination {
+  ibv_ah* path = nullptr;  ///< Null over XRC.
+  std::uint32_t number = 0;
   std::uint32_t qkey = 0;
 };
 
@@ -37,7 +38,7 @@ struct wr_summary {
   std::uint64_t compare_or_add = 0;
   std::uint64_t swap = 0;
   const struct bind_request* window = nullptr;  ///< Set for a bind, whose slice is only acquired.
-  const detail::datagram_destination* to = nullptr;  ///< Set for a datagram.
+  const detail::request_destination* to = nullptr;  ///< Set for a datagram, and over XRC.
 
   [[nodiscard]] bool is_signaled() const noexcept { return (send_flags & IBV_SEND_SIGNALED) != 0; }
   [[nodiscard]] bool is_read() const noexcept { return kind == request_kind::read; }
