@@ -105,7 +105,7 @@ TEST_CASE("each request says what it is in one summary", "[queue]") {
   CHECK(a_send.summary().takes_receive());
   CHECK(a_send.value() == 64);
   wr_summary a_datagram = a_send.summary();
-  const detail::datagram_destination destination{};
+  const detail::request_destination destination{};
   a_datagram.to = &destination;
   CHECK_FALSE(a_datagram.takes_receive());
   const auto with_imm = send_with_imm(local, 0x01020304);
