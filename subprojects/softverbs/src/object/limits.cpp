@@ -80,7 +80,7 @@ device_limits measure() {
   is.phys_port_cnt = 1;
   is.message_bytes = message_bytes_max;
   is.inline_bytes = inline_bytes_max;
-  is.resize_cq = true;
+  is.resize_cq = is.writes_atomically = true;
   return is;
 }
 

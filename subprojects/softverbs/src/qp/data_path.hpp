@@ -138,6 +138,8 @@ void raise_limit(shared_receive_queue& srq) noexcept;
 /// Copies the request's bytes, from `offset` on. False: a bad key, or unmapped memory.
 [[nodiscard]] bool gather(queue_pair& qp, std::uint64_t index, std::uint32_t offset, std::byte* to,
                           std::uint32_t bytes) noexcept;
+/// Reads the word of an ATOMIC WRITE that names it by a list. False: as for gather().
+[[nodiscard]] bool gather_operand(queue_pair& qp, send_request& request) noexcept;
 enum class scattered : std::uint8_t { all, bad_sink, bad_source };
 [[nodiscard]] scattered scatter(node& local_node, const ibv_pd* pd, sge_cursor& cursor,
                                 const std::byte* from, std::uint32_t bytes) noexcept;
@@ -168,9 +170,15 @@ void check_route(queue_pair& qp) noexcept;
 void rewind(queue_pair& qp) noexcept;
 /// The header of a frame for this request, without the position in the message.
 [[nodiscard]] frame_header header_for(const queue_pair& qp, const send_request& request) noexcept;
-[[nodiscard]] inline bool is_atomic(ibv_wr_opcode opcode) noexcept {
+/// True for an atomic that gives the value before.
+[[nodiscard]] inline bool is_fetching(ibv_wr_opcode opcode) noexcept {
   return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
+[[nodiscard]] inline bool is_atomic(ibv_wr_opcode opcode) noexcept {
+  return is_fetching(opcode) || opcode == IBV_WR_ATOMIC_WRITE;
+}
+/// An ATOMIC WRITE counts, because its answer, though it is empty, takes a place of the responder
+/// as a READ's does (IBTA vol. 1, annex A19).
 [[nodiscard]] inline bool is_answered_with_data(ibv_wr_opcode opcode) noexcept {
   return opcode == IBV_WR_RDMA_READ || is_atomic(opcode);
 }

@@ -38,6 +38,7 @@ ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) noexcept {
     case IBV_WR_RDMA_READ: return IBV_WC_RDMA_READ;
     case IBV_WR_ATOMIC_CMP_AND_SWP: return IBV_WC_COMP_SWAP;
     case IBV_WR_ATOMIC_FETCH_AND_ADD: return IBV_WC_FETCH_ADD;
+    case IBV_WR_ATOMIC_WRITE: return IBV_WC_ATOMIC_WRITE;
     case IBV_WR_LOCAL_INV: return IBV_WC_LOCAL_INV;
     case IBV_WR_BIND_MW: return IBV_WC_BIND_MW;
     default: return IBV_WC_SEND;
@@ -132,7 +133,9 @@ ibv_wc_status check(const queue_pair& qp, const send_request& request) noexcept 
   const device_limits& device = limits();
   const auto limit = qp.type() == IBV_QPT_UD ? std::uint32_t{port_mtu_bytes} : device.message_bytes;
   if (request.length > limit) return IBV_WC_LOC_LEN_ERR;
-  if (is_atomic(request.opcode) && device.atomic_cap == IBV_ATOMIC_NONE)
+  if (is_fetching(request.opcode) && device.atomic_cap == IBV_ATOMIC_NONE)
+    return IBV_WC_LOC_QP_OP_ERR;
+  if (request.opcode == IBV_WR_ATOMIC_WRITE && !device.writes_atomically)
     return IBV_WC_LOC_QP_OP_ERR;
   if (is_answered_with_data(request.opcode) && qp.terms.rd_atomic_max == 0)
     return IBV_WC_LOC_QP_OP_ERR;
@@ -169,6 +172,8 @@ next_step start_or_continue(queue_pair& qp, send_request& request, quantum& now)
       return request.opcode == IBV_WR_BIND_MW ? bind_window(qp, request) : invalidate(qp, request);
     }
     if (const auto status = check(qp, request); status != IBV_WC_SUCCESS) return fail(qp, status);
+    if (request.opcode == IBV_WR_ATOMIC_WRITE && !gather_operand(qp, request))
+      return fail(qp, IBV_WC_LOC_PROT_ERR);
     request.psn = qp.requester.psn;
   }
   if (qp.type() == IBV_QPT_UD && is_multicast(request.datagram().gid))
@@ -373,6 +378,7 @@ frame_header header_for(const queue_pair& qp, const send_request& request) noexc
     case IBV_WR_RDMA_READ: header.kind = frame_kind::read; break;
     case IBV_WR_ATOMIC_CMP_AND_SWP: header.kind = frame_kind::compare_swap; break;
     case IBV_WR_ATOMIC_FETCH_AND_ADD: header.kind = frame_kind::fetch_add; break;
+    case IBV_WR_ATOMIC_WRITE: header.kind = frame_kind::atomic_write; break;
     default: header.kind = frame_kind::write; break;
   }
   return header;

@@ -23,7 +23,8 @@ constexpr std::size_t data_at(ibv_wr_opcode opcode, ibv_qp_type type) {
     case IBV_WR_RDMA_WRITE_WITH_IMM:
     case IBV_WR_RDMA_READ: return sizeof(send_request) + offsetof(remote, operand);
     case IBV_WR_ATOMIC_CMP_AND_SWP:
-    case IBV_WR_ATOMIC_FETCH_AND_ADD: return sizeof(send_request) + sizeof(remote);
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+    case IBV_WR_ATOMIC_WRITE: return sizeof(send_request) + sizeof(remote);
     case IBV_WR_BIND_MW: return sizeof(send_request) + sizeof(send_request::window);
     default: return sizeof(send_request);
   }
@@ -63,7 +64,7 @@ constexpr unsigned unreliable_opcodes =
     inline_opcodes | bit(IBV_WR_LOCAL_INV) | bit(IBV_WR_BIND_MW);
 constexpr unsigned reliable_opcodes = unreliable_opcodes | bit(IBV_WR_RDMA_READ) |
                                       bit(IBV_WR_ATOMIC_CMP_AND_SWP) |
-                                      bit(IBV_WR_ATOMIC_FETCH_AND_ADD);
+                                      bit(IBV_WR_ATOMIC_FETCH_AND_ADD) | bit(IBV_WR_ATOMIC_WRITE);
 
 bool has(unsigned opcodes, ibv_wr_opcode opcode) {
   return static_cast<unsigned>(opcode) < 32 && (opcodes & bit(opcode)) != 0;
@@ -188,7 +189,8 @@ int set_operation(queue_pair& qp, const ibv_send_wr& wr) noexcept {
     case IBV_WR_BIND_MW: set_bind(qp, *wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info); break;
     case IBV_WR_RDMA_WRITE_WITH_IMM: request.immediate = wr.imm_data; [[fallthrough]];
     case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_READ: set_remote(qp, wr.wr.rdma.remote_addr, wr.wr.rdma.rkey); break;
+    case IBV_WR_RDMA_READ:
+    case IBV_WR_ATOMIC_WRITE: set_remote(qp, wr.wr.rdma.remote_addr, wr.wr.rdma.rkey); break;
     case IBV_WR_ATOMIC_CMP_AND_SWP:
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
       request.remote() = {wr.wr.atomic.remote_addr,
