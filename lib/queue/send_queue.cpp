@@ -28,7 +28,7 @@ send_queue::send_queue(completion_queue_driver& driver, mr_hold_cache& held,
       native_{qp.native_handle()},
       driver_{driver},
       message_max_bytes_{std::uint32_t(message_max_bytes)},
-      inline_max_(qp.capabilities().inline_max & 0x3fff'ffffu),
+      inline_max_(qp.capabilities().inline_max & 0x1fff'ffffu),
       is_datagram_(qp.type() == verbs::queue_pair_type::ud),
       num_{qp.num()},
       cold_{std::make_unique<cold_state>(pd, qp, has_atomics)} {
@@ -134,7 +134,7 @@ void send_queue::ring_batch() noexcept {
   const std::uint32_t count = doorbells().close();
   ibv_send_wr& first = doorbells().first();
   ibv_send_wr* bad = nullptr;
-  if (const int rc = ibv_post_send(native_, &first, &bad); rc == 0) [[likely]] {
+  if (const int rc = ring(&first, &bad); rc == 0) [[likely]] {
     doorbells().count_in(tally());
   } else {
     doorbells().counts_ = {};

@@ -106,12 +106,17 @@ void memory_window::deallocator::operator()(ibv_mw* mw) const noexcept {
   CORDMA_ASSERT(rc != EBUSY && rc != EINVAL, "memory window ended twice, or in use");
 }
 
-memory_window::memory_window(protection_domain& pd) {
-  if (!pd.limits().memory_window_type_2) {
-    detail::throw_failure(errc::not_supported, "ibv_alloc_mw",
-                          "the device has no memory windows of type 2");
+memory_window::memory_window(protection_domain& pd, ibv_mw_type type) {
+  const device_limits& limits = pd.limits();
+  if (!(type == IBV_MW_TYPE_1   ? limits.memory_window_type_1
+        : type == IBV_MW_TYPE_2 ? limits.memory_window_type_2
+                                : false)) {
+    detail::throw_failure(
+        errc::not_supported, "ibv_alloc_mw",
+        detail::detail_text("the device has no memory windows of type %d (device_limits)",
+                            int(type)));
   }
-  mw_.reset(ibv_alloc_mw(pd.native_handle(), IBV_MW_TYPE_2));
+  mw_.reset(ibv_alloc_mw(pd.native_handle(), type));
   if (mw_ == nullptr) {
     detail::throw_errno(
         errno, "ibv_alloc_mw",

@@ -21,6 +21,24 @@ bool is_given(ibv_pd* pd, ibv_qp_init_attr attributes, std::uint32_t inline_max)
   return qp != nullptr && ibv_destroy_qp(qp) == 0;
 }
 
+/// Makes a queue pair that takes ATOMIC WRITEs, which only ibv_wr_atomic_write(3) posts. Null: the
+/// driver makes none.
+ibv_qp* create_extended(ibv_pd* pd, ibv_qp_init_attr& attributes) noexcept {
+  ibv_qp_init_attr_ex wanted{};
+  wanted.qp_context = attributes.qp_context;
+  wanted.send_cq = attributes.send_cq;
+  wanted.recv_cq = attributes.recv_cq;
+  wanted.srq = attributes.srq;
+  wanted.cap = attributes.cap;
+  wanted.qp_type = attributes.qp_type;
+  wanted.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  wanted.pd = pd;
+  wanted.send_ops_flags = IBV_QP_EX_WITH_ATOMIC_WRITE;
+  ibv_qp* const qp = ibv_create_qp_ex(pd->context, &wanted);
+  if (qp != nullptr) attributes.cap = wanted.cap;
+  return qp;
+}
+
 /// Names the largest inline_max that the device would give, when inline_max is what it refuses.
 /// Devices report the limit only by refusing, so the function makes a queue pair for each guess.
 void check_inline_max(ibv_pd* pd, const ibv_qp_init_attr& refused) {
@@ -140,7 +158,12 @@ queue_pair::queue_pair(protection_domain& pd, completion_queue& send_cq, complet
                     .max_recv_sge = wanted.recv_sge_max,
                     .max_inline_data = wanted.inline_max};
   attributes.qp_type = ibv_qp_type(type);
-  qp_.reset(ibv_create_qp(pd.native_handle(), &attributes));
+  has_atomic_write_ = limits_.atomic_write && type == queue_pair_type::rc;
+  if (has_atomic_write_) qp_.reset(create_extended(pd.native_handle(), attributes));
+  if (qp_ == nullptr && (!has_atomic_write_ || errno == EOPNOTSUPP || errno == ENOSYS)) {
+    has_atomic_write_ = false;
+    qp_.reset(ibv_create_qp(pd.native_handle(), &attributes));
+  }
   if (qp_ == nullptr) {
     const int error_number = errno;
     if (error_number == EINVAL) check_inline_max(pd.native_handle(), attributes);

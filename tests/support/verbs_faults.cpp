@@ -73,6 +73,22 @@ int destroyed(kind k, int rc) noexcept {
   return rc;
 }
 
+using create_qp_ex = ibv_qp*(ibv_context*, ibv_qp_init_attr_ex*);
+std::atomic<create_qp_ex*> real_create_qp_ex = nullptr;
+
+ibv_qp* create_extended(ibv_context* ctx, ibv_qp_init_attr_ex* attributes) {
+  if (must_fail("ibv_create_qp")) return nullptr;
+  return made(kind::qp, real_create_qp_ex.load()(ctx, attributes));
+}
+
+/// ibv_create_qp_ex is inline, and calls what the context says.
+void count_extended(ibv_context& ctx) {
+  verbs_context* const extended = verbs_get_ctx_op(&ctx, create_qp_ex);
+  if (extended == nullptr || extended->create_qp_ex == &create_extended) return;
+  real_create_qp_ex = extended->create_qp_ex;
+  extended->create_qp_ex = &create_extended;
+}
+
 }  // namespace
 
 void fail_call(unsigned k, int errno_value, unsigned times) noexcept {
@@ -115,7 +131,9 @@ extern "C" {
 ibv_context* ibv_open_device(ibv_device* device) {
   static constinit real<ibv_context*(ibv_device*)> next{"ibv_open_device", "IBVERBS_1.1"};
   if (must_fail("ibv_open_device")) return nullptr;
-  return made(kind::device, (*next)(device));
+  ibv_context* const ctx = made(kind::device, (*next)(device));
+  if (ctx != nullptr) verbs_faults::count_extended(*ctx);
+  return ctx;
 }
 
 int ibv_close_device(ibv_context* ctx) {

@@ -55,7 +55,9 @@ struct device_limits {
   std::uint32_t port_count = 0;
   ibv_atomic_cap atomic = IBV_ATOMIC_NONE;
   bool memory_window_type_2 = false;  ///< 2A or 2B.
+  bool memory_window_type_1 = false;
   bool send_with_invalidate = false;  ///< Part of the base memory management extensions.
+  bool atomic_write = false;          ///< 8-byte ATOMIC WRITE, on RC.
 };
 
 /// Returns the payload bytes of a path MTU; 0 for a value that is none.

@@ -51,6 +51,8 @@ class CORDMA_EXPORT queue_pair {
   [[nodiscard]] std::uint8_t port() const noexcept { return port_; }
   /// Returns the READs and atomics that may be in flight, as `to_rts` set; 0: none are possible.
   [[nodiscard]] std::uint32_t rd_atomic_max() const noexcept { return rd_atomic_max_; }
+  /// Returns true if the queue pair takes `atomic_write`: RC, on a device that has it.
+  [[nodiscard]] bool has_atomic_write() const noexcept { return has_atomic_write_; }
   /// Returns the capabilities that the device gave: at least what was wanted.
   [[nodiscard]] const queue_pair_capabilities& capabilities() const noexcept { return caps_; }
 
@@ -106,6 +108,7 @@ class CORDMA_EXPORT queue_pair {
   device_limits limits_;
   std::uint8_t port_ = 0;  // Set by to_init; RTR needs it again.
   std::uint32_t rd_atomic_max_ = 1;
+  bool has_atomic_write_ = false;
 };
 
 }  // namespace cordma::verbs
