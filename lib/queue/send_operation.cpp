@@ -35,6 +35,10 @@ const char* way_out_of(const request_outcome& how) noexcept {
     return "it needs RC and a device with device_limits::atomic_write (Linux 6.2 and its rxe, or "
            "soft0): elsewhere, compare_swap replaces a word that the peer reads by atomics alone";
   }
+  if (code == errc::not_supported && how.call == std::string_view{detail::vendor_opcode_call}) {
+    return "masked atomics, UMR and other requests of a vendor need the vendor's own interface "
+           "(mlx5dv) and a queue pair of the program's own";
+  }
   if (code == errc::not_supported) {
     return "the connection has no such request: over UC (connection_options::transport), or where "
            "rd_atomic_max is 0, neither READs nor atomics; a datagram is a SEND";

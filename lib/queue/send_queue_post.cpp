@@ -56,6 +56,8 @@ request_outcome send_queue::check(const bind_request& bind) const noexcept {
 request_outcome send_queue::check_answered(const wr_summary& request) const noexcept {
   // A peer that serves no READ or atomic would make the device hold the request back for ever.
   if (cold_->qp.rd_atomic_max() == 0) return refused(errc::not_supported);
+  if (!detail::is_known(request.opcode))
+    return {.code = errc::not_supported, .call = detail::vendor_opcode_call};
   if (request.is_atomic_write() && !cold_->qp.has_atomic_write())
     return {.code = errc::not_supported, .call = detail::atomic_write_call};
   return {};

@@ -143,6 +143,7 @@ queue_pair::queue_pair(protection_domain& pd, completion_queue& send_cq, complet
                        const queue_pair_capabilities& asked, void* qp_context,
                        shared_receive_queue* srq, queue_pair_type type)
     : limits_{pd.limits()} {
+  check(type);
   queue_pair_capabilities wanted = asked;
   if (srq != nullptr) wanted.recv_wr_max = wanted.recv_sge_max = 1;
   check(wanted, limits_);

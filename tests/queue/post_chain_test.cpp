@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -95,6 +96,30 @@ TEST_CASE("a queue pair that takes no atomic write names what one needs", "[queu
   CHECK_THAT(why.to_string(), Contains("atomic_write") && Contains("compare_swap"));
   CHECK(link.a->sends().posted_total() == 0);
   CHECK(word_in(there) == 0);
+}
+
+TEST_CASE("a masked atomic, or another request of a vendor, names whose interface it needs",
+          "[queue][soft0]") {
+  loopback link;
+  local_mr there = link.memory(8);
+  const remote_mr_slice word = there.remote_slice();
+  // MLX5_OPCODE_ATOMIC_MASKED_CS, which is no opcode of libibverbs.
+  const atomic_request masked{.opcode = std::bit_cast<ibv_wr_opcode>(0x14u),
+                              .remote = word,
+                              .compare_or_add = 0,
+                              .send_flags = 0};
+  const failure why = link.outcome(link.a->await(masked)).failure();
+  CHECK(why.code == errc::not_supported);
+  CHECK_THAT(why.to_string(), Contains("masked atomics") && Contains("mlx5dv"));
+  CHECK(link.a->sends().posted_total() == 0);
+  auto memory_key = write(there, word);
+  memory_key.opcode = IBV_WR_DRIVER1;
+  const failure refused = link.outcome(link.a->await(memory_key)).failure();
+  CHECK(refused.code == errc::not_supported);
+  CHECK_THAT(refused.to_string(), Contains("UMR") && Contains("mlx5dv"));
+  CHECK(held_by(there) == nothing);
+  CHECK(held_by(*link.a) == nothing);
+  CHECK(link.run(link.a->write(there, word)) == 8);
 }
 
 TEST_CASE("an atomic write of a wrong size or place is refused before it is posted",

@@ -19,7 +19,8 @@ class CORDMA_EXPORT memory_region {
   /// Registers (pins) `length` bytes at `address`.
   /// \errors  ENOMEM, EPERM: RLIMIT_MEMLOCK is too low (the detail gives it). EINVAL: remote write
   ///   or atomic without local_write. EFAULT: not mapped so. errc::limit_exceeded: longer than
-  ///   mr_size_max_bytes. errc::not_supported: the device has no paging on demand.
+  ///   mr_size_max_bytes. errc::not_supported: the device has no paging on demand; a flag that is
+  ///   none of `access`.
   /// \cost  a system call that touches every page: about 50 us for 1 MiB. Never per operation.
   memory_region(protection_domain& pd, void* address, std::size_t length, access flags);
   /// Registers `length` bytes of a dma-buf from `offset` on (ibv_reg_dmabuf_mr(3)). Requests name

@@ -38,7 +38,8 @@ class CORDMA_EXPORT queue_pair {
   /// \param srq  supplies the receives, and is of the same domain. The queue pair then has no
   ///   receive queue, and `wanted` says nothing about receives.
   /// \errors  errc::limit_exceeded: `wanted` is above the device's limits; names both numbers.
-  ///   ENOMEM: RLIMIT_MEMLOCK may be too low (the detail gives it).
+  ///   errc::not_supported: another `type`; names what it needs. ENOMEM: RLIMIT_MEMLOCK may be too
+  ///   low (the detail gives it).
   /// \cost  one system call.
   queue_pair(protection_domain& pd, completion_queue& send_cq, completion_queue& recv_cq,
              const queue_pair_capabilities& wanted, void* qp_context = nullptr,
