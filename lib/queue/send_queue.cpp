@@ -9,6 +9,7 @@ namespace cordma {
 send_queue::cold_state::cold_state(verbs::protection_domain& pd, verbs::queue_pair& of,
                                    bool has_atomics)
     : qp{of},
+      pd{pd.native_handle()},
       depth_max{of.capabilities().send_wr_max},
       depth{depth_max},
       sge_max{of.capabilities().send_sge_max},  // At least 1: `verbs::queue_pair` sees to it.

@@ -274,6 +274,7 @@ class alignas(64) send_queue {
     [[nodiscard]] std::size_t ring_size() const noexcept { return std::bit_ceil(depth_max); }
 
     verbs::queue_pair& qp;
+    const ibv_pd* const pd;         // The domain of its memory.
     const std::uint32_t depth_max;  // Slots for urgent requests.
     std::uint32_t depth;            // Slots for all other requests.
     const std::uint32_t sge_max;

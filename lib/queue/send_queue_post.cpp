@@ -35,7 +35,7 @@ request_outcome send_queue::check(const bind_request& bind) const noexcept {
   const bool is_type_1 = bind.window->type == IBV_MW_TYPE_1;
   const access grantable = access::remote_read | access::remote_write | access::remote_atomic |
                            (is_type_1 ? access::none : access::zero_based);
-  if (bind.region->pd != native_->pd || bind.window->pd != native_->pd)
+  if (bind.region->pd != cold_->pd || bind.window->pd != cold_->pd)
     return refused(errc::wrong_protection_domain);
   const std::span<const std::byte> bytes = bind.local[0].bytes();
   // A slice before the region gives an offset larger than any length.

@@ -160,14 +160,14 @@ queue_pair::queue_pair(protection_domain& pd, completion_queue& send_cq, complet
                     .max_inline_data = wanted.inline_max};
   attributes.qp_type = ibv_qp_type(type);
   has_atomic_write_ = limits_.atomic_write && type == queue_pair_type::rc;
-  if (has_atomic_write_) qp_.reset(create_extended(pd.native_handle(), attributes));
+  if (has_atomic_write_) qp_.reset(create_extended(pd.queues_handle(), attributes));
   if (qp_ == nullptr && (!has_atomic_write_ || errno == EOPNOTSUPP || errno == ENOSYS)) {
     has_atomic_write_ = false;
-    qp_.reset(ibv_create_qp(pd.native_handle(), &attributes));
+    qp_.reset(ibv_create_qp(pd.queues_handle(), &attributes));
   }
   if (qp_ == nullptr) {
     const int error_number = errno;
-    if (error_number == EINVAL) check_inline_max(pd.native_handle(), attributes);
+    if (error_number == EINVAL) check_inline_max(pd.queues_handle(), attributes);
     throw_cannot_create(error_number, wanted, limits_);
   }
   const bool has_own = srq == nullptr;

@@ -17,6 +17,10 @@ inline constexpr std::size_t kind_count = 7;
 void fail_call(unsigned k, int errno_value, unsigned times = 1) noexcept;
 /// The next `count` calls of ibv_dereg_mr fail with EBUSY, as under a bound memory window.
 void refuse_deregistrations(unsigned count) noexcept;
+/// Devices opened from now on have no thread domains, or have theirs again.
+void hide_thread_domains(bool are_hidden) noexcept;
+/// Completion queues made in a parent domain so far.
+unsigned queues_in_domains() noexcept;
 /// Calls counted since `fail_call`.
 unsigned calls_made() noexcept;
 /// The name of the call that was made to fail; "" before that.
