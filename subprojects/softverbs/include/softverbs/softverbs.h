@@ -65,7 +65,8 @@ enum softverbs_capability {
   SOFTVERBS_ATOMICS,
   SOFTVERBS_SRQ,
   SOFTVERBS_RESIZE_CQ,
-  SOFTVERBS_ATOMIC_WRITE
+  SOFTVERBS_ATOMIC_WRITE,
+  SOFTVERBS_RATE_LIMITS
 };
 int softverbs_pretend_missing(enum softverbs_capability capability);
 

@@ -73,6 +73,7 @@ int describe(const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
   is.completion_timestamp_mask = ~std::uint64_t{0};
   is.hca_core_clock = nanosecond_clock_khz;
   is.device_cap_flags_ex = is.orig_attr.device_cap_flags;
+  is.packet_pacing_caps = limits().pacing;
   if (limits().writes_atomically) is.device_cap_flags_ex |= atomic_write_flag;
   is.phys_port_cnt_ex = is.orig_attr.phys_port_cnt;
   std::memset(attr, 0, attr_bytes);

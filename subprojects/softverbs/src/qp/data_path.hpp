@@ -59,9 +59,22 @@ class responder_lock {
 /// The rest of a quantum, and the lock that the QP keeps during it.
 class quantum {
  public:
-  explicit quantum(std::uint64_t posts) noexcept : bytes_left_{posts * bytes_per_quantum} {}
-  [[nodiscard]] bool over() const noexcept { return requests_left_ == 0 || bytes_left_ == 0; }
+  static constexpr std::uint64_t unlimited = ~std::uint64_t{0};
+  /// `may_send`: what the rate limit of the QP leaves.
+  quantum(std::uint64_t posts, std::uint64_t may_send) noexcept
+      : bytes_left_{posts * bytes_per_quantum}, may_send_{may_send} {}
+  [[nodiscard]] bool over() const noexcept {
+    return requests_left_ == 0 || bytes_left_ == 0 || is_paced();
+  }
+  /// True if the QP has to wait, because of its rate limit.
+  [[nodiscard]] bool is_paced() const noexcept { return sent_ >= may_send_; }
+  [[nodiscard]] std::uint64_t sent() const noexcept { return sent_; }
   void spend_request() noexcept { --requests_left_; }
+  /// Spends bytes that count towards the rate limit; those of a READ do not.
+  void send_bytes(std::uint32_t bytes) noexcept {
+    sent_ += bytes;
+    spend_bytes(bytes);
+  }
   void spend_bytes(std::uint32_t bytes) noexcept {
     bytes_left_ -= std::min<std::uint64_t>(bytes, bytes_left_);
   }
@@ -70,6 +83,8 @@ class quantum {
  private:
   std::uint32_t requests_left_ = requests_per_quantum;
   std::uint64_t bytes_left_;
+  std::uint64_t may_send_;
+  std::uint64_t sent_ = 0;
   responder_lock responder_;
 };
 

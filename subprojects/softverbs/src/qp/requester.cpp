@@ -221,6 +221,14 @@ next_step execute_head(queue_pair& qp, quantum& now) noexcept {
   return start_or_continue(qp, request, now);
 }
 
+/// Counts the bytes that were sent. True if the QP waits for its rate limit.
+bool pace(queue_pair& qp, const quantum& now) noexcept {
+  qp.rate->sent(now.sent(), clock::now());
+  if (!now.is_paced() || qp.sends.next == qp.sends.posted) return false;
+  qp.local_node->wake_at(qp.number(), qp.rate->resumes_at());
+  return true;
+}
+
 /// Raises IBV_EVENT_SQ_DRAINED once a draining send queue has nothing in flight.
 void raise_drained(queue_pair& qp) noexcept {
   if (!qp.is_draining || qp.state.load(std::memory_order_acquire) != IBV_QPS_SQD) return;
@@ -233,11 +241,12 @@ void raise_drained(queue_pair& qp) noexcept {
 
 void execute(queue_pair& qp, std::uint64_t posts) noexcept {
   if (qp.disturbed.load(std::memory_order_relaxed)) stamp_delays(qp);
-  quantum now{posts};
+  quantum now{posts, qp.has_rate_limit ? qp.rate->budget(clock::now()) : quantum::unlimited};
   next_step next = next_step::go_on;
   while (next == next_step::go_on) next = execute_head(qp, now);
   now.responder().release();
   if (qp.sends.reported != qp.sends.completed) report_to(qp, qp.sends.completed);
+  if (qp.has_rate_limit && pace(qp, now)) next = next_step::wait;
   // Queue up behind all other QPs. If nobody polls, the kick wakes the engine.
   if (next == next_step::next_quantum) qp.local_node->kick(qp.number());
   raise_drained(qp);

@@ -341,6 +341,25 @@ TEST_CASE("a device without ATOMIC WRITE makes no queue pair for it, and refuses
   CHECK(ibv_dealloc_pd(pd) == 0);
 }
 
+TEST_CASE("a device without rate limits says so, and sets none", "[abi]") {
+  writer w;
+  const auto most_kbps = [&] {
+    ibv_device_attr_ex attr{};
+    REQUIRE(ibv_query_device_ex(w.qp()->context, nullptr, &attr) == 0);
+    return attr.packet_pacing_caps.qp_rate_limit_max;
+  };
+  ibv_qp_rate_limit_attr limit{};
+  limit.rate_limit = 1000;
+  CHECK(most_kbps() > 1000);
+  CHECK(ibv_modify_qp_rate_limit(w.qp(), &limit) == 0);
+  REQUIRE(softverbs_pretend_missing(SOFTVERBS_RATE_LIMITS) == 0);
+  CHECK(most_kbps() == 0);
+  CHECK(ibv_modify_qp_rate_limit(w.qp(), &limit) == EOPNOTSUPP);
+  REQUIRE(softverbs_reset() == 0);
+  REQUIRE(softverbs_fail_call("ibv_modify_qp_rate_limit", 1, ENOMEM) == 0);
+  CHECK(ibv_modify_qp_rate_limit(w.qp(), &limit) == ENOMEM);
+}
+
 TEST_CASE("a raised event comes out of the context, and one about another device is refused",
           "[abi]") {
   const soft0 device;
