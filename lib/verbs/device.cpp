@@ -170,7 +170,10 @@ device_limits limits_of(const ibv_device_attr_ex& extended) noexcept {
           .memory_window_type_2 = (a.device_cap_flags & type_2) != 0,
           .memory_window_type_1 = (a.device_cap_flags & IBV_DEVICE_MEM_WINDOW) != 0,
           .send_with_invalidate = (a.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) != 0,
-          .atomic_write = (extended.device_cap_flags_ex & atomic_write_flag) != 0};
+          .atomic_write = (extended.device_cap_flags_ex & atomic_write_flag) != 0,
+          .rate_limit_min_kbps = extended.packet_pacing_caps.qp_rate_limit_min,
+          .rate_limit_max_kbps = extended.packet_pacing_caps.qp_rate_limit_max,
+          .rate_limited_types = extended.packet_pacing_caps.supported_qpts};
 }
 
 void context::closer::operator()(ibv_context* ctx) const noexcept {

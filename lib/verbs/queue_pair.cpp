@@ -282,6 +282,36 @@ void queue_pair::allow(access remote) {
   modify(queue_pair_state::rts, attributes, IBV_QP_ACCESS_FLAGS);
 }
 
+void queue_pair::limit_rate(std::uint32_t kbps, std::uint32_t burst_bytes) {
+  constexpr const char* call = "ibv_modify_qp_rate_limit";
+  if ((limits_.rate_limited_types & (1u << unsigned(type()))) == 0) {
+    detail::throw_failure(errc::not_supported, call,
+                          detail_text("the device limits the rate of no %s queue pair: it needs "
+                                      "packet pacing for that type (device_limits)",
+                                      to_string(type())),
+                          {"qp", num()});
+  }
+  if (kbps != 0) {
+    detail::check_range(call, "kbps", kbps, limits_.rate_limit_min_kbps,
+                        limits_.rate_limit_max_kbps, "the device's");
+  }
+  if (state() != queue_pair_state::rts) {
+    detail::throw_failure(
+        errc::illegal_transition, call,
+        detail_text("a rate limit of a queue pair in %s; in RTS it can be set", to_string(state())),
+        {"qp", num()});
+  }
+  ibv_qp_rate_limit_attr attributes{};
+  attributes.rate_limit = kbps;
+  attributes.max_burst_sz = burst_bytes;
+  if (const int rc = ibv_modify_qp_rate_limit(qp_.get(), &attributes); rc != 0) {
+    if (rc == EOPNOTSUPP || rc == ENOSYS)
+      detail::throw_failure(errc::not_supported, call, "the driver has no such call",
+                            {"qp", num()});
+    detail::throw_errno(rc, call, detail_text("%u kbps", kbps), {"qp", num()});
+  }
+}
+
 void queue_pair::to_error() {
   check_transition(state(), queue_pair_state::error);
   ibv_qp_attr attributes{};

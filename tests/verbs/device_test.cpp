@@ -59,6 +59,8 @@ TEST_CASE("device limits are the device's attributes under our names", "[verbs][
   raw.phys_port_cnt = 2;
   raw.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   CHECK_FALSE(limits_of(extended).atomic_write);
+  extended.packet_pacing_caps = {
+      .qp_rate_limit_min = 1, .qp_rate_limit_max = 100, .supported_qpts = 1u << IBV_QPT_RC};
   extended.device_cap_flags_ex = std::uint64_t{1} << 40;  // IB_UVERBS_DEVICE_ATOMIC_WRITE
   const device_limits limits = limits_of(extended);
   CHECK(limits.qp_wr_max == 100);
@@ -68,6 +70,8 @@ TEST_CASE("device limits are the device's attributes under our names", "[verbs][
   CHECK(limits.memory_window_type_2);
   CHECK_FALSE(limits.memory_window_type_1);
   CHECK(limits.atomic_write);
+  CHECK(limits.rate_limit_max_kbps == 100);
+  CHECK(limits.rate_limited_types == 1u << IBV_QPT_RC);
 }
 
 TEST_CASE("a path MTU says its bytes", "[verbs]") {

@@ -82,6 +82,14 @@ class CORDMA_EXPORT queue_pair {
   /// Replaces what the peer may do, which `to_init` has set; in RTS (IBTA 11.2.5.2, RTS to RTS).
   /// \errors  errc::illegal_transition: not in RTS. An errno of ibv_modify_qp(3).
   void allow(access remote);
+  /// Limits what the queue pair sends to so many thousand bits a second, in bursts of at most
+  /// `burst_bytes`; 0: the device's own. Without limit if `kbps` is 0. In RTS; a reset forgets it
+  /// (ibv_modify_qp_rate_limit(3)). The data of READs are the peer's to limit. `static_rate` of an
+  /// address, in contrast, is a rate of links.
+  /// \errors  errc::not_supported: the device limits no queue pair of this type; names what it
+  ///   needs. errc::limit_exceeded: `kbps` is out of the device's range; names it.
+  ///   errc::illegal_transition: not in RTS. An errno of ibv_modify_qp_rate_limit(3).
+  void limit_rate(std::uint32_t kbps, std::uint32_t burst_bytes = 0);
 
   /// Posts requests. Returns 0 or an errno; after an error `bad` is the refused request
   /// (ibv_post_send(3), ibv_post_recv(3)). \cost  no system call on hardware.
