@@ -68,7 +68,7 @@ next_step execute_local_datagram(queue_pair& qp, send_request& request, quantum&
   }
   respond(*qp.local_node, {.header = header, .bytes = {from, request.length}}, now.responder());
   now.responder().release();  // The next datagram may have another peer.
-  now.send_bytes(request.length);
+  now.spend_bytes(request.length);
   return succeed(qp);
 }
 
@@ -92,7 +92,7 @@ next_step execute_passed_on(queue_pair& qp, send_request& request, frame_header&
       return refused(qp, answer.nak, answer.rnr_timer);
     }
     request.offset += header.payload_bytes;
-    now.send_bytes(header.payload_bytes);
+    now.spend_bytes(header.payload_bytes);
     if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR) return next_step::go_on;
     if (request.offset != request.length && now.over()) return next_step::next_quantum;
   } while (request.offset != request.length);
@@ -116,10 +116,8 @@ next_step execute_passed_on(queue_pair& qp, send_request& request, frame_header&
       return refused(qp, answer.nak, answer.rnr_timer);
     }
     request.offset += header.payload_bytes;
-    if (request.opcode == IBV_WR_RDMA_READ)
-      now.spend_bytes(header.payload_bytes);
-    else
-      now.send_bytes(header.payload_bytes);
+    now.spend_bytes(header.payload_bytes);
+    if (request.opcode == IBV_WR_RDMA_READ) now.note_read(header.payload_bytes);
     if (request.offset == request.length) break;
     // A piece to itself may have moved the QP to ERR: the rest flushes.
     if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR) return next_step::go_on;

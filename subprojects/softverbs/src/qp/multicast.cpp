@@ -71,7 +71,7 @@ next_step execute_multicast(queue_pair& qp, send_request& request, quantum& now)
   header.payload_bytes = request.length;
   deliver(*qp.local_node, group,
           {.header = header, .bytes = bytes.data(), .from = nullptr, .group = &group}, &qp);
-  now.send_bytes(request.length);
+  now.spend_bytes(request.length);
   if (to.members != nullptr) {
     for (const node_address& member : *to.members) {
       if (!send_copy(qp, member, header, bytes)) groups.suspend(group, member, time);

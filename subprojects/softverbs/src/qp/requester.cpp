@@ -128,20 +128,25 @@ bool must_wait(queue_pair& qp, const send_request& request) noexcept {
   return is.index == qp.sends.next && wait_until(qp, is.over);
 }
 
-/// Checks the request at the head, except for its memory.
-ibv_wc_status check(const queue_pair& qp, const send_request& request) noexcept {
+/// Checks a READ or an atomic, and reads the word of an ATOMIC WRITE.
+[[gnu::noinline]] ibv_wc_status check_answered(queue_pair& qp, send_request& request) noexcept {
   const device_limits& device = limits();
-  const auto limit = qp.type() == IBV_QPT_UD ? std::uint32_t{port_mtu_bytes} : device.message_bytes;
-  if (request.length > limit) return IBV_WC_LOC_LEN_ERR;
+  const bool writes = request.opcode == IBV_WR_ATOMIC_WRITE;
   if (is_fetching(request.opcode) && device.atomic_cap == IBV_ATOMIC_NONE)
     return IBV_WC_LOC_QP_OP_ERR;
-  if (request.opcode == IBV_WR_ATOMIC_WRITE && !device.writes_atomically)
-    return IBV_WC_LOC_QP_OP_ERR;
-  if (is_answered_with_data(request.opcode) && qp.terms.rd_atomic_max == 0)
+  if ((writes && !device.writes_atomically) || qp.terms.rd_atomic_max == 0)
     return IBV_WC_LOC_QP_OP_ERR;
   if (is_atomic(request.opcode) && request.length != sizeof(std::uint64_t))
     return IBV_WC_LOC_LEN_ERR;
-  return IBV_WC_SUCCESS;
+  return writes && !gather_operand(qp, request) ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS;
+}
+
+/// Checks the request at the head, except for its memory.
+ibv_wc_status check(queue_pair& qp, send_request& request) noexcept {
+  const auto limit =
+      qp.type() == IBV_QPT_UD ? std::uint32_t{port_mtu_bytes} : limits().message_bytes;
+  if (request.length > limit) return IBV_WC_LOC_LEN_ERR;
+  return is_answered_with_data(request.opcode) ? check_answered(qp, request) : IBV_WC_SUCCESS;
 }
 
 /// Applies a fault that a test requested (softverbs.h). True: `result` is the outcome.
@@ -172,8 +177,6 @@ next_step start_or_continue(queue_pair& qp, send_request& request, quantum& now)
       return request.opcode == IBV_WR_BIND_MW ? bind_window(qp, request) : invalidate(qp, request);
     }
     if (const auto status = check(qp, request); status != IBV_WC_SUCCESS) return fail(qp, status);
-    if (request.opcode == IBV_WR_ATOMIC_WRITE && !gather_operand(qp, request))
-      return fail(qp, IBV_WC_LOC_PROT_ERR);
     request.psn = qp.requester.psn;
   }
   if (qp.type() == IBV_QPT_UD && is_multicast(request.datagram().gid))
@@ -222,9 +225,10 @@ next_step execute_head(queue_pair& qp, quantum& now) noexcept {
 }
 
 /// Counts the bytes that were sent. True if the QP waits for its rate limit.
-bool pace(queue_pair& qp, const quantum& now) noexcept {
-  qp.rate->sent(now.sent(), clock::now());
-  if (!now.is_paced() || qp.sends.next == qp.sends.posted) return false;
+[[gnu::noinline]] bool pace(queue_pair& qp, const quantum& now) noexcept {
+  const clock::time_point time = clock::now();
+  qp.rate->sent(now.sent(), time);
+  if (qp.rate->budget(time) != 0 || qp.sends.next == qp.sends.posted) return false;
   qp.local_node->wake_at(qp.number(), qp.rate->resumes_at());
   return true;
 }
@@ -382,13 +386,15 @@ frame_header header_for(const queue_pair& qp, const send_request& request) noexc
   const send_request::remote_memory& remote = request.remote();
   header.rkey = remote.rkey;
   header.remote_address = remote.address;
+  header.kind = frame_kind::write;
+  if (!is_answered_with_data(request.opcode)) return header;
   if (is_atomic(request.opcode)) std::copy_n(remote.operand, 2, header.operand);
   switch (request.opcode) {
     case IBV_WR_RDMA_READ: header.kind = frame_kind::read; break;
     case IBV_WR_ATOMIC_CMP_AND_SWP: header.kind = frame_kind::compare_swap; break;
     case IBV_WR_ATOMIC_FETCH_AND_ADD: header.kind = frame_kind::fetch_add; break;
     case IBV_WR_ATOMIC_WRITE: header.kind = frame_kind::atomic_write; break;
-    default: header.kind = frame_kind::write; break;
+    default: break;
   }
   return header;
 }

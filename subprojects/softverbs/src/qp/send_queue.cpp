@@ -15,7 +15,7 @@ namespace softverbs {
 namespace {
 
 /// The offset of a request's data in the WQE: behind the fields of the opcode.
-constexpr std::size_t data_at(ibv_wr_opcode opcode, ibv_qp_type type) {
+constexpr std::size_t data_behind(ibv_wr_opcode opcode, ibv_qp_type type) {
   using remote = send_request::remote_memory;
   if (type == IBV_QPT_UD) return sizeof(send_request) + sizeof(send_request::destination);
   switch (opcode) {
@@ -29,7 +29,19 @@ constexpr std::size_t data_at(ibv_wr_opcode opcode, ibv_qp_type type) {
     default: return sizeof(send_request);
   }
 }
-constexpr std::size_t data_at_max = data_at(IBV_WR_SEND, IBV_QPT_UD);
+constexpr std::size_t data_at_max = data_behind(IBV_WR_SEND, IBV_QPT_UD);
+
+constexpr auto data_by_opcode = [] {
+  std::array<std::uint8_t, IBV_WR_ATOMIC_WRITE + 1> all{};
+  for (unsigned opcode = 0; opcode < all.size(); ++opcode)
+    all[opcode] =
+        static_cast<std::uint8_t>(data_behind(static_cast<ibv_wr_opcode>(opcode), IBV_QPT_RC));
+  return all;
+}();
+
+std::uint8_t data_at(ibv_wr_opcode opcode, ibv_qp_type type) {
+  return type == IBV_QPT_UD ? static_cast<std::uint8_t>(data_at_max) : data_by_opcode[opcode];
+}
 
 std::uint32_t lines_for(const ibv_qp_cap& cap) {
   constexpr std::size_t line = 64;
@@ -109,7 +121,7 @@ int open_request(queue_pair& qp, ibv_wr_opcode opcode, std::uint64_t wr_id,
   request = {.wr_id = wr_id,
              .opcode = opcode,
              .flags = static_cast<std::uint8_t>(flags),
-             .data_at = static_cast<std::uint8_t>(data_at(opcode, qp.type()))};
+             .data_at = data_at(opcode, qp.type())};
   if (qp.type() == IBV_QPT_UD) request.datagram() = {};
   return 0;
 }
