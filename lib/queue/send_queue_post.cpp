@@ -53,14 +53,13 @@ request_outcome send_queue::check(const bind_request& bind) const noexcept {
   return {};
 }
 
-request_outcome send_queue::check_answered(const wr_summary& request) const noexcept {
+[[gnu::noinline]] const char* send_queue::refuses_answered(
+    const wr_summary& request) const noexcept {
   // A peer that serves no READ or atomic would make the device hold the request back for ever.
-  if (cold_->qp.rd_atomic_max() == 0) return refused(errc::not_supported);
-  if (!detail::is_known(request.opcode))
-    return {.code = errc::not_supported, .call = detail::vendor_opcode_call};
-  if (request.is_atomic_write() && !cold_->qp.has_atomic_write())
-    return {.code = errc::not_supported, .call = detail::atomic_write_call};
-  return {};
+  if (cold_->qp.rd_atomic_max() == 0) return "post_send";
+  if (!detail::is_known(request.opcode)) return detail::vendor_opcode_call;
+  if (request.is_atomic_write() && !cold_->qp.has_atomic_write()) return detail::atomic_write_call;
+  return nullptr;
 }
 
 inline request_outcome send_queue::check(const wr_summary& request) const noexcept {
@@ -70,7 +69,8 @@ inline request_outcome send_queue::check(const wr_summary& request) const noexce
     return {.code = errc::not_supported, .call = "post_send"};
   if (request.window != nullptr) return check(*request.window);
   if (request.is_read() || request.is_atomic()) {
-    if (const request_outcome why = check_answered(request); why.has_failed()) return why;
+    if (const char* const call = refuses_answered(request)) [[unlikely]]
+      return {.code = errc::not_supported, .call = call};
   }
   std::size_t bytes = request.is_atomic() ? sizeof(std::uint64_t) : 0;
   std::size_t used = 0;
