@@ -74,7 +74,11 @@ void lending::release(std::size_t bytes) noexcept {
 
 lending_domain::lending_domain(verbs::context& ctx, cordma::lending& of_runtime,
                                const mr_allocator_options& options)
-    : from{of_runtime}, pd{ctx}, memory{pd, options}, lending{of_runtime, pd} {}
+    : from{of_runtime},
+      pd{ctx,
+         of_runtime.domain().queues() == verbs::protection_domain::queue_domain::thread_domain},
+      memory{pd, options},
+      lending{of_runtime, pd} {}
 
 lending::own_domain lending::make_domain(mr_allocator& like) {
   return own_domain{&domains_.emplace_back(facts_->ctx, *this, like.options())};

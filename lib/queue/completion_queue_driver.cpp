@@ -29,14 +29,15 @@ bool uses_channel(completion_mode mode) noexcept {
 }  // namespace
 
 completion_queue_driver::completion_queue_driver(cordma::executor& executor, verbs::context& ctx,
-                                                 const completion_queue_options& options)
+                                                 const completion_queue_options& options,
+                                                 const verbs::protection_domain* pd)
     : executor_{executor},
       mode_{options.mode},
       poll_batch_{checked_batch(options.poll_batch)},
       spin_{options.spin_max},
       channel_{uses_channel(mode_) ? std::make_optional<verbs::completion_channel>(ctx)
                                    : std::nullopt},
-      cq_{ctx, options.depth, channel_ ? &*channel_ : nullptr},
+      cq_{ctx, options.depth, channel_ ? &*channel_ : nullptr, 0, pd},
       doorbells_{executor, options.doorbell_batching && mode_ != completion_mode::manual} {
   grow();
   if (channel_) watch_.emplace(*this);

@@ -52,7 +52,8 @@ class completion_queue_driver final : private poller {
 
   /// \errors errc::limit_exceeded: `depth` or `poll_batch`; what verbs::completion_queue throws.
   completion_queue_driver(cordma::executor& executor, verbs::context& ctx,
-                          const completion_queue_options& options = {});
+                          const completion_queue_options& options = {},
+                          const verbs::protection_domain* pd = nullptr);
   completion_queue_driver(const completion_queue_driver&) = delete;
   completion_queue_driver& operator=(const completion_queue_driver&) = delete;
   ~completion_queue_driver() override;

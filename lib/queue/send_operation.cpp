@@ -7,13 +7,15 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace cordma {
 
 namespace {
 
-const char* way_out_of(std::error_code code) noexcept {
+const char* way_out_of(const request_outcome& how) noexcept {
+  const std::error_code code = how.code;
   if (code == wc_errc::rnr_retry_exceeded) {
     return "the peer had posted no receive in time: post receives before they are needed, or be "
            "more "
@@ -30,6 +32,14 @@ const char* way_out_of(std::error_code code) noexcept {
   if (code == wc_errc::retry_exceeded) {
     return "the peer's device does not answer: is its host up, and does the device's own network, "
            "not the bootstrap's, lead there? docs/devices.md says what soft0 needs";
+  }
+  if (code == errc::not_supported && how.call == std::string_view{detail::atomic_write_call}) {
+    return "it needs RC and a device with device_limits::atomic_write (Linux 6.2 and its rxe, or "
+           "soft0): elsewhere, compare_swap replaces a word that the peer reads by atomics alone";
+  }
+  if (code == errc::not_supported && how.call == std::string_view{detail::vendor_opcode_call}) {
+    return "masked atomics, UMR and other requests of a vendor need the vendor's own interface "
+           "(mlx5dv) and a queue pair of the program's own";
   }
   if (code == errc::not_supported) {
     return "the connection has no such request: over UC (connection_options::transport), or where "
@@ -50,7 +60,7 @@ failure request_outcome::to_failure(std::uint32_t qp_num) const noexcept {
                   is_least ? "least" : "most");
     f.detail = text;
   } else {
-    f.detail = way_out_of(code);
+    f.detail = way_out_of(*this);
   }
   return f;
 }

@@ -9,6 +9,7 @@ namespace cordma {
 send_queue::cold_state::cold_state(verbs::protection_domain& pd, verbs::queue_pair& of,
                                    bool has_atomics)
     : qp{of},
+      pd{pd.native_handle()},
       // An XRC target takes no request, but each ring has a slot.
       depth_max{std::max(of.capabilities().send_wr_max, 1u)},
       depth{depth_max},
@@ -29,7 +30,7 @@ send_queue::send_queue(completion_queue_driver& driver, mr_hold_cache& held,
       native_{qp.native_handle()},
       driver_{driver},
       message_max_bytes_{std::uint32_t(message_max_bytes)},
-      inline_max_(qp.capabilities().inline_max & 0x3fff'ffffu),
+      inline_max_(qp.capabilities().inline_max & 0x1fff'ffffu),
       has_destinations_(qp.type() == verbs::queue_pair_type::ud ||
                         qp.type() == verbs::queue_pair_type::xrc_initiator),
       num_{qp.num()},
@@ -95,6 +96,8 @@ void send_queue::withdraw(send_operation& o) noexcept {
 
 request_outcome send_queue::doorbell_failed(const failed_doorbell& doorbell) noexcept {
   request_outcome how = request_outcome::of_errno(doorbell.rc, "ibv_post_send");
+  if (doorbell.bad != nullptr && !detail::is_known(doorbell.bad->opcode))
+    how = {.code = errc::not_supported, .call = detail::vendor_opcode_call};
   const std::uint32_t first = tail_ - doorbell.count;
   std::uint32_t taken_end = first;
   last_signaled_ = doorbell.signaled_before;
@@ -136,7 +139,7 @@ void send_queue::ring_batch() noexcept {
   const std::uint32_t count = doorbells().close();
   ibv_send_wr& first = doorbells().first();
   ibv_send_wr* bad = nullptr;
-  if (const int rc = ibv_post_send(native_, &first, &bad); rc == 0) [[likely]] {
+  if (const int rc = ring(&first, &bad); rc == 0) [[likely]] {
     doorbells().count_in(tally());
   } else {
     doorbells().counts_ = {};

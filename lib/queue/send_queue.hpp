@@ -3,6 +3,7 @@
 #include "completion_queue_driver.hpp"
 #include "doorbell_batch.hpp"
 #include "mr_hold_cache.hpp"
+#include "post_chain.hpp"
 #include "transfer_tally.hpp"
 
 #include <cordma/detail/base/probe.hpp>
@@ -174,6 +175,8 @@ class alignas(64) send_queue {
   /// Checks a request before its memory is acquired.
   [[nodiscard]] request_outcome check(const wr_summary& request) const noexcept;
   [[nodiscard]] request_outcome check_and_acquire(const wr_summary& request) noexcept;
+  /// Returns the call that takes no such READ or atomic; null: it takes them.
+  [[nodiscard]] const char* refuses_answered(const wr_summary& request) const noexcept;
   /// Checks what a device would refuse a bind for.
   [[nodiscard]] request_outcome check(const bind_request& bind) const noexcept;
   /// Checks the request's lease, if any. The queue does so when it posts, because the request may
@@ -201,6 +204,8 @@ class alignas(64) send_queue {
   void give_slot(send_operation* owner, std::uint32_t index, const wr_summary& request) noexcept;
   /// Makes the work request of the last slot. Returns the number of SGEs that it uses.
   int fill_wr(const wr_summary& request, ibv_send_wr& wr, ibv_sge* sges) noexcept;
+  /// Puts the word where the device reads it: the coroutine's frame may be gone by then.
+  int fill_atomic_write(const wr_summary& request, ibv_send_wr& wr, ibv_sge& sge) noexcept;
   /// Returns the send flag to add to request `sequence`, which is posted next.
   unsigned signal_flag(std::uint32_t sequence, bool is_asked_for) noexcept;
   /// Gives the requests slots and rings the doorbell. Returns false if that failed.
@@ -245,6 +250,13 @@ class alignas(64) send_queue {
   [[gnu::noinline]] void release_more(slot& by) noexcept {
     for (; by.more_held > 0; --by.more_held) held_.release(*more_held_by(by)[by.more_held - 1u]);
   }
+  /// Gives a chain to the device: ibv_post_send(3).
+  [[nodiscard, gnu::always_inline]] int ring(ibv_send_wr* first, ibv_send_wr** bad) noexcept {
+    if (!has_own_calls_) [[likely]]
+      return ibv_post_send(native_, first, bad);
+    has_own_calls_ = 0;
+    return detail::post_chain(native_, first, bad);
+  }
   void ring_batch() noexcept;
   /// Rings the doorbell, then pumps: a failed doorbell may leave room, which no CQE will report.
   void ring_and_pump() noexcept;
@@ -264,6 +276,7 @@ class alignas(64) send_queue {
     [[nodiscard]] std::size_t ring_size() const noexcept { return std::bit_ceil(depth_max); }
 
     verbs::queue_pair& qp;
+    const ibv_pd* const pd;         // The domain of its memory.
     const std::uint32_t depth_max;  // Slots for urgent requests.
     std::uint32_t depth;            // Slots for all other requests.
     const std::uint32_t sge_max;
@@ -273,7 +286,7 @@ class alignas(64) send_queue {
     intrusive_list<send_operation> waiting;
     std::unique_ptr<slot[]> ring;          // Null: one slot was enough so far.
     std::vector<memory_block*> more_held;  // Per slot, one less than `sge_max`.
-    // One word per slot: the device puts the previous value there.
+    // One word per slot: the device puts the previous value there, and reads an ATOMIC WRITE's.
     std::vector<std::uint64_t> atomic_values;
     std::optional<verbs::memory_region> atomic_mr;
   };
@@ -295,9 +308,10 @@ class alignas(64) send_queue {
 
   std::uint32_t unsignaled_max_;
   const std::uint32_t message_max_bytes_;
-  const std::uint32_t inline_max_ : 30;
+  const std::uint32_t inline_max_ : 29;
   const std::uint32_t has_destinations_ : 1;  // Each request names its own: UD, XRC.
   std::uint32_t keeps_receives_ : 1 = 0;      // Receives of the peer are for `post_detached` only.
+  std::uint32_t has_own_calls_ : 1 = 0;       // `post_chain` is to post what is filled in.
   const std::uint32_t num_;
   const std::unique_ptr<cold_state> cold_;
   slot only_slot_;

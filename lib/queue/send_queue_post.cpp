@@ -38,15 +38,19 @@ void set_destination(ibv_send_wr& wr, const detail::request_destination& to) noe
 
 request_outcome send_queue::check(const bind_request& bind) const noexcept {
   using verbs::access;
-  constexpr access grantable =
-      access::remote_read | access::remote_write | access::remote_atomic | access::zero_based;
-  if (bind.region->pd != native_->pd || bind.window->pd != native_->pd)
+  // Only addresses of type-2 windows may begin at zero (IBTA o10-36.2.2).
+  const bool is_type_1 = bind.window->type == IBV_MW_TYPE_1;
+  const access grantable = access::remote_read | access::remote_write | access::remote_atomic |
+                           (is_type_1 ? access::none : access::zero_based);
+  if (bind.region->pd != cold_->pd || bind.window->pd != cold_->pd)
     return refused(errc::wrong_protection_domain);
   const std::span<const std::byte> bytes = bind.local[0].bytes();
   // A slice before the region gives an offset larger than any length.
   const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(bytes.data()) -
                                 reinterpret_cast<std::uintptr_t>(bind.region->addr);
-  if (bytes.empty() || offset > bind.region->length || bytes.size() > bind.region->length - offset)
+  const bool unbinds = is_type_1 && bytes.empty();
+  if (!unbinds && (bytes.empty() || offset > bind.region->length ||
+                   bytes.size() > bind.region->length - offset))
     return refused(errc::out_of_range);
   const bool writes =
       (bind.granted & (access::remote_write | access::remote_atomic)) != access::none;
@@ -56,15 +60,25 @@ request_outcome send_queue::check(const bind_request& bind) const noexcept {
   return {};
 }
 
+[[gnu::noinline]] const char* send_queue::refuses_answered(
+    const wr_summary& request) const noexcept {
+  // A peer that serves no READ or atomic would make the device hold the request back for ever.
+  if (cold_->qp.rd_atomic_max() == 0) return "post_send";
+  if (!detail::is_known(request.opcode)) return detail::vendor_opcode_call;
+  if (request.is_atomic_write() && !cold_->qp.has_atomic_write()) return detail::atomic_write_call;
+  return nullptr;
+}
+
 inline request_outcome send_queue::check(const wr_summary& request) const noexcept {
   if (keeps_receives_ && request.takes_receive())
     return {.code = errc::refused, .call = "message_stream"};
   if ((request.to != nullptr) != bool{has_destinations_ != 0})
     return {.code = errc::not_supported, .call = "post_send"};
   if (request.window != nullptr) return check(*request.window);
-  // A peer that serves no READ or atomic would make the device hold the request back for ever.
-  if ((request.is_read() || request.is_atomic()) && cold_->qp.rd_atomic_max() == 0)
-    return refused(errc::not_supported);
+  if (request.is_read() || request.is_atomic()) {
+    if (const char* const call = refuses_answered(request)) [[unlikely]]
+      return {.code = errc::not_supported, .call = call};
+  }
   std::size_t bytes = request.is_atomic() ? sizeof(std::uint64_t) : 0;
   std::size_t used = 0;
   for (const const_local_mr_slice& slice : request.local) {
@@ -88,9 +102,10 @@ inline request_outcome send_queue::check(const wr_summary& request) const noexce
 inline request_outcome send_queue::check_lease(const wr_summary& request) const noexcept {
   if (request.remote == nullptr || request.remote->lease() == nullptr) return {};
   const lease_block& lease = *request.remote->lease();
-  const verbs::access wanted = request.is_atomic() ? verbs::access::remote_atomic
-                               : request.is_read() ? verbs::access::remote_read
-                                                   : verbs::access::remote_write;
+  const bool writes = !request.is_read() && (!request.is_atomic() || request.is_atomic_write());
+  const verbs::access wanted = writes                ? verbs::access::remote_write
+                               : request.is_atomic() ? verbs::access::remote_atomic
+                                                     : verbs::access::remote_read;
   const errc why = lease.refusal(request.remote->generation(), this, wanted);
   if (why != errc{}) return refused(why);
   // The block is read only now: after the lease has gone, it may belong to another thread.
@@ -101,6 +116,18 @@ inline request_outcome send_queue::check_lease(const wr_summary& request) const 
 inline request_outcome send_queue::check_and_acquire(const wr_summary& request) noexcept {
   const request_outcome why = check(request);
   return why.has_failed() ? why : acquire(request);
+}
+
+int send_queue::fill_atomic_write(const wr_summary& request, ibv_send_wr& wr,
+                                  ibv_sge& sge) noexcept {
+  std::uint64_t& word = cold_->atomic_values[index_of(tail_)];
+  word = request.compare_or_add;
+  wr.wr.rdma = {.remote_addr = request.remote->address(), .rkey = request.remote->rkey()};
+  sge = {.addr = reinterpret_cast<std::uint64_t>(&word),
+         .length = sizeof word,
+         .lkey = cold_->atomic_mr->lkey()};
+  has_own_calls_ = 1;
+  return wr.num_sge = 1;
 }
 
 inline int send_queue::fill_wr(const wr_summary& request, ibv_send_wr& wr, ibv_sge* sges) noexcept {
@@ -119,16 +146,19 @@ inline int send_queue::fill_wr(const wr_summary& request, ibv_send_wr& wr, ibv_s
     set_destination(wr, *request.to);
   if (request.window != nullptr) {
     const bind_request& bind = *request.window;
+    has_own_calls_ |= bind.window->type == IBV_MW_TYPE_1 ? 1u : 0u;
     const std::span<const std::byte> bytes = bind.local[0].bytes();
     wr.bind_mw = {.mw = bind.window,
                   .rkey = bind.rkey,
                   .bind_info = {.mr = bind.region,
-                                .addr = reinterpret_cast<std::uint64_t>(bytes.data()),
+                                .addr = reinterpret_cast<std::uint64_t>(
+                                    bytes.empty() ? bind.region->addr : bytes.data()),
                                 .length = bytes.size(),
                                 .mw_access_flags = unsigned(bind.granted)}};
     return 0;
   }
   if (request.is_atomic()) {
+    if (request.is_atomic_write()) return fill_atomic_write(request, wr, *sges);
     wr.wr.atomic = {.remote_addr = request.remote->address(),
                     .compare_add = request.compare_or_add,
                     .swap = request.swap,
@@ -217,7 +247,7 @@ inline bool send_queue::post_list(send_operation* owner, const wr_list& list,
   fill(owner, list, ends_signaled);
   const auto count = std::uint32_t(list.requests.size());
   ibv_send_wr* bad = nullptr;
-  if (const int rc = ibv_post_send(native_, list.wrs, &bad); rc != 0) [[unlikely]] {
+  if (const int rc = ring(list.wrs, &bad); rc != 0) [[unlikely]] {
     const request_outcome how = doorbell_failed({rc, bad, list.wrs, count, signaled_before});
     if (owner == nullptr) driver_.fail_one(wr_id_base_, how);
     return false;

@@ -83,7 +83,7 @@ runtime_state::runtime_state(runtime_options&& options)
       executor{std::move(options.executor)},
       context{open_device(options.device.view())},
       connection_defaults{with_environment(defaults(options), context)},
-      pd{context},
+      pd{context, options.thread_domain},
       lending{context, pd},
       bootstraps{executor, pd},
       events{executor, context},
@@ -131,8 +131,8 @@ completion_queue_driver& runtime_state::driver_for(unsigned cqes, const shared_r
 completion_queue_driver& runtime_state::add_driver(unsigned depth) {
   completion_queue_options options = completions;
   options.depth = depth;
-  completion_queue_driver& made =
-      *drivers.emplace_back(std::make_unique<completion_queue_driver>(executor, context, options));
+  completion_queue_driver& made = *drivers.emplace_back(
+      std::make_unique<completion_queue_driver>(executor, context, options, &pd));
   events.add(made);
   counted_drivers.add(made);
   return made;

@@ -14,6 +14,24 @@
 
 namespace cordma::verbs {
 
+namespace {
+
+/// Makes a completion queue in a parent domain. Null with EOPNOTSUPP: the driver makes none there.
+ibv_cq* create_in(ibv_pd* parent, unsigned depth, void* cq_context, ibv_comp_channel* channel,
+                  int comp_vector) noexcept {
+  ibv_cq_init_attr_ex wanted{};
+  wanted.cqe = depth;
+  wanted.cq_context = cq_context;
+  wanted.channel = channel;
+  wanted.comp_vector = static_cast<std::uint32_t>(comp_vector);
+  wanted.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
+  wanted.parent_domain = parent;
+  ibv_cq_ex* const cq = ibv_create_cq_ex(parent->context, &wanted);
+  return cq != nullptr ? ibv_cq_ex_to_cq(cq) : nullptr;
+}
+
+}  // namespace
+
 void completion_channel::destroyer::operator()(ibv_comp_channel* channel) const noexcept {
   const int rc = ibv_destroy_comp_channel(channel);
   CORDMA_ASSERT(rc != EBUSY, "completion channel destroyed before its completion queues");
@@ -51,7 +69,7 @@ void completion_queue::destroyer::operator()(ibv_cq* cq) const noexcept {
 }
 
 completion_queue::completion_queue(context& ctx, unsigned depth, completion_channel* channel,
-                                   int comp_vector) {
+                                   int comp_vector, const protection_domain* pd) {
   constexpr const char* create_cq = "ibv_create_cq";
   constexpr std::uint64_t entry_bytes = 64;
   detail::check_range(create_cq, "depth", depth, 1, ctx.limits().cqe_max, "the device's");
@@ -61,8 +79,15 @@ completion_queue::completion_queue(context& ctx, unsigned depth, completion_chan
                                               ctx.comp_vector_count() - 1));
   }
   auto unacknowledged = std::make_unique<unsigned>(0u);
-  cq_.reset(ibv_create_cq(ctx.native_handle(), static_cast<int>(depth), unacknowledged.get(),
-                          channel != nullptr ? channel->native_handle() : nullptr, comp_vector));
+  ibv_comp_channel* const events = channel != nullptr ? channel->native_handle() : nullptr;
+  const bool has_parent =
+      pd != nullptr && pd->queues() == protection_domain::queue_domain::thread_domain;
+  if (has_parent)
+    cq_.reset(create_in(pd->queues_handle(), depth, unacknowledged.get(), events, comp_vector));
+  if (!has_parent || (cq_ == nullptr && (errno == EOPNOTSUPP || errno == ENOSYS))) {
+    cq_.reset(ibv_create_cq(ctx.native_handle(), static_cast<int>(depth), unacknowledged.get(),
+                            events, comp_vector));
+  }
   if (cq_ == nullptr) {
     const int error = errno;
     detail::throw_errno(

@@ -91,16 +91,19 @@ context_ptr open(ibv_device* device) {
   return ctx;
 }
 
-ibv_device_attr query_device(ibv_context* ctx) {
-  ibv_device_attr attributes{};
-  if (const int rc = ibv_query_device(ctx, &attributes); rc != 0) {
+ibv_device_attr_ex query_device(ibv_context* ctx) {
+  ibv_device_attr_ex attributes{};
+  if (const int rc = ibv_query_device_ex(ctx, nullptr, &attributes); rc != 0) {
     throw_errno(rc, "ibv_query_device", ibv_get_device_name(ctx->device));
   }
   return attributes;
 }
 
+/// IB_UVERBS_DEVICE_ATOMIC_WRITE of the kernel, for which libibverbs 44 has no name.
+constexpr std::uint64_t atomic_write_flag = std::uint64_t{1} << 40;
+
 bool has_active_port(ibv_context* ctx) {
-  const unsigned ports = query_device(ctx).phys_port_cnt;
+  const unsigned ports = query_device(ctx).orig_attr.phys_port_cnt;
   for (unsigned port = 1; port <= ports; ++port) {
     ibv_port_attr attributes{};
     if (ibv_query_port(ctx, std::uint8_t(port), &attributes) == 0 &&
@@ -143,7 +146,8 @@ std::vector<device_info> list_devices() {
   return infos;
 }
 
-device_limits limits_of(const ibv_device_attr& a) noexcept {
+device_limits limits_of(const ibv_device_attr_ex& extended) noexcept {
+  const ibv_device_attr& a = extended.orig_attr;
   constexpr unsigned type_2 = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   return {.qp_max = count_of(a.max_qp),
           .qp_wr_max = count_of(a.max_qp_wr),
@@ -164,8 +168,13 @@ device_limits limits_of(const ibv_device_attr& a) noexcept {
           .port_count = a.phys_port_cnt,
           .atomic = a.atomic_cap,
           .memory_window_type_2 = (a.device_cap_flags & type_2) != 0,
+          .memory_window_type_1 = (a.device_cap_flags & IBV_DEVICE_MEM_WINDOW) != 0,
           .send_with_invalidate = (a.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) != 0,
-          .xrc = (a.device_cap_flags & IBV_DEVICE_XRC) != 0};
+          .xrc = (a.device_cap_flags & IBV_DEVICE_XRC) != 0,
+          .atomic_write = (extended.device_cap_flags_ex & atomic_write_flag) != 0,
+          .rate_limit_min_kbps = extended.packet_pacing_caps.qp_rate_limit_min,
+          .rate_limit_max_kbps = extended.packet_pacing_caps.qp_rate_limit_max,
+          .rate_limited_types = extended.packet_pacing_caps.supported_qpts};
 }
 
 void context::closer::operator()(ibv_context* ctx) const noexcept {

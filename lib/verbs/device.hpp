@@ -6,7 +6,7 @@
 
 namespace cordma::verbs {
 
-device_limits limits_of(const ibv_device_attr& attributes) noexcept;
+device_limits limits_of(const ibv_device_attr_ex& attributes) noexcept;
 
 /// Reads one event of the context's async fd; empty when there is none now. The event is
 /// acknowledged before the return. Destroying a queue pair, completion queue or SRQ waits for its

@@ -16,7 +16,20 @@ constexpr const char* reg_dmabuf_mr = "ibv_reg_dmabuf_mr";
 constexpr access dmabuf_flags = access::local_write | access::remote_write | access::remote_read |
                                 access::remote_atomic | access::relaxed_ordering;
 
+/// The flags that cordma knows, and those that a device without them ignores (ibv_reg_mr(3)).
+constexpr access known_flags = access::local_write | access::remote_write | access::remote_read |
+                               access::remote_atomic | access::mw_bind | access::zero_based |
+                               access::on_demand | access::hugetlb |
+                               access(unsigned{IBV_ACCESS_OPTIONAL_RANGE});
+
 void check_flags(access flags) {
+  if (const access unknown = flags & ~known_flags; unknown != access::none) {
+    detail::throw_failure(
+        errc::not_supported, reg_mr,
+        detail::detail_text("access 0x%x is none of rdma-core 44: a flag of a vendor, as that of "
+                            "physical addresses, needs the vendor's own library",
+                            unsigned(unknown)));
+  }
   const bool writes_remotely =
       (flags & (access::remote_write | access::remote_atomic)) != access::none;
   if (writes_remotely && !allows(flags, access::local_write)) {
@@ -106,12 +119,17 @@ void memory_window::deallocator::operator()(ibv_mw* mw) const noexcept {
   CORDMA_ASSERT(rc != EBUSY && rc != EINVAL, "memory window ended twice, or in use");
 }
 
-memory_window::memory_window(protection_domain& pd) {
-  if (!pd.limits().memory_window_type_2) {
-    detail::throw_failure(errc::not_supported, "ibv_alloc_mw",
-                          "the device has no memory windows of type 2");
+memory_window::memory_window(protection_domain& pd, ibv_mw_type type) {
+  const device_limits& limits = pd.limits();
+  if (!(type == IBV_MW_TYPE_1   ? limits.memory_window_type_1
+        : type == IBV_MW_TYPE_2 ? limits.memory_window_type_2
+                                : false)) {
+    detail::throw_failure(
+        errc::not_supported, "ibv_alloc_mw",
+        detail::detail_text("the device has no memory windows of type %d (device_limits)",
+                            int(type)));
   }
-  mw_.reset(ibv_alloc_mw(pd.native_handle(), IBV_MW_TYPE_2));
+  mw_.reset(ibv_alloc_mw(pd.native_handle(), type));
   if (mw_ == nullptr) {
     detail::throw_errno(
         errno, "ibv_alloc_mw",

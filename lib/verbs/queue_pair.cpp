@@ -21,6 +21,24 @@ bool is_given(ibv_pd* pd, ibv_qp_init_attr attributes, std::uint32_t inline_max)
   return qp != nullptr && ibv_destroy_qp(qp) == 0;
 }
 
+/// Makes a queue pair that takes ATOMIC WRITEs, which only ibv_wr_atomic_write(3) posts. Null: the
+/// driver makes none.
+ibv_qp* create_extended(ibv_pd* pd, ibv_qp_init_attr& attributes) noexcept {
+  ibv_qp_init_attr_ex wanted{};
+  wanted.qp_context = attributes.qp_context;
+  wanted.send_cq = attributes.send_cq;
+  wanted.recv_cq = attributes.recv_cq;
+  wanted.srq = attributes.srq;
+  wanted.cap = attributes.cap;
+  wanted.qp_type = attributes.qp_type;
+  wanted.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  wanted.pd = pd;
+  wanted.send_ops_flags = IBV_QP_EX_WITH_ATOMIC_WRITE;
+  ibv_qp* const qp = ibv_create_qp_ex(pd->context, &wanted);
+  if (qp != nullptr) attributes.cap = wanted.cap;
+  return qp;
+}
+
 /// Names the largest inline_max that the device would give, when inline_max is what it refuses.
 /// Devices report the limit only by refusing, so the function makes a queue pair for each guess.
 void check_inline_max(ibv_pd* pd, const ibv_qp_init_attr& refused) {
@@ -134,6 +152,7 @@ queue_pair::queue_pair(protection_domain& pd, completion_queue& send_cq, complet
                        const queue_pair_capabilities& asked, void* qp_context,
                        shared_receive_queue* srq, queue_pair_type type)
     : limits_{pd.limits()} {
+  check(type);
   queue_pair_capabilities wanted = asked;
   const bool has_own = srq == nullptr && type != queue_pair_type::xrc_initiator;
   if (!has_own) wanted.recv_wr_max = wanted.recv_sge_max = 1;
@@ -150,10 +169,15 @@ queue_pair::queue_pair(protection_domain& pd, completion_queue& send_cq, complet
                     .max_recv_sge = wanted.recv_sge_max,
                     .max_inline_data = wanted.inline_max};
   attributes.qp_type = ibv_qp_type(type);
-  qp_.reset(ibv_create_qp(pd.native_handle(), &attributes));
+  has_atomic_write_ = limits_.atomic_write && type == queue_pair_type::rc;
+  if (has_atomic_write_) qp_.reset(create_extended(pd.queues_handle(), attributes));
+  if (qp_ == nullptr && (!has_atomic_write_ || errno == EOPNOTSUPP || errno == ENOSYS)) {
+    has_atomic_write_ = false;
+    qp_.reset(ibv_create_qp(pd.queues_handle(), &attributes));
+  }
   if (qp_ == nullptr) {
     const int error_number = errno;
-    if (error_number == EINVAL) check_inline_max(pd.native_handle(), attributes);
+    if (error_number == EINVAL) check_inline_max(pd.queues_handle(), attributes);
     throw_cannot_create(error_number, wanted, limits_);
   }
   caps_ = {.send_wr_max = attributes.cap.max_send_wr,
@@ -282,6 +306,36 @@ void queue_pair::allow(access remote) {
   ibv_qp_attr attributes{};
   attributes.qp_access_flags = unsigned(remote);
   modify(queue_pair_state::rts, attributes, IBV_QP_ACCESS_FLAGS);
+}
+
+void queue_pair::limit_rate(std::uint32_t kbps, std::uint32_t burst_bytes) {
+  constexpr const char* call = "ibv_modify_qp_rate_limit";
+  if ((limits_.rate_limited_types & (1u << unsigned(type()))) == 0) {
+    detail::throw_failure(errc::not_supported, call,
+                          detail_text("the device limits the rate of no %s queue pair: it needs "
+                                      "packet pacing for that type (device_limits)",
+                                      to_string(type())),
+                          {"qp", num()});
+  }
+  if (kbps != 0) {
+    detail::check_range(call, "kbps", kbps, limits_.rate_limit_min_kbps,
+                        limits_.rate_limit_max_kbps, "the device's");
+  }
+  if (state() != queue_pair_state::rts) {
+    detail::throw_failure(
+        errc::illegal_transition, call,
+        detail_text("a rate limit of a queue pair in %s; in RTS it can be set", to_string(state())),
+        {"qp", num()});
+  }
+  ibv_qp_rate_limit_attr attributes{};
+  attributes.rate_limit = kbps;
+  attributes.max_burst_sz = burst_bytes;
+  if (const int rc = ibv_modify_qp_rate_limit(qp_.get(), &attributes); rc != 0) {
+    if (rc == EOPNOTSUPP || rc == ENOSYS)
+      detail::throw_failure(errc::not_supported, call, "the driver has no such call",
+                            {"qp", num()});
+    detail::throw_errno(rc, call, detail_text("%u kbps", kbps), {"qp", num()});
+  }
 }
 
 void queue_pair::to_error() {

@@ -12,6 +12,26 @@ constexpr const char* most = "the most,";
 
 }  // namespace
 
+void check(queue_pair_type type) {
+  const char* needs = "no queue pair that cordma makes: RC, UC or UD";
+  switch (int(type)) {
+    case IBV_QPT_RC:
+    case IBV_QPT_UC:
+    case IBV_QPT_UD: return;
+    case IBV_QPT_XRC_SEND:
+    case IBV_QPT_XRC_RECV:
+      needs = "XRC: it needs ibv_create_qp_ex(3) and a domain of its own";
+      break;
+    case IBV_QPT_RAW_PACKET: needs = "raw packets: they need ibv_create_flow(3)"; break;
+    case IBV_QPT_DRIVER:
+      needs = "a vendor's, such as DCT: it needs the vendor's own interface, mlx5dv_create_qp(3)";
+      break;
+    default: break;
+  }
+  detail::throw_failure(errc::not_supported, "ibv_create_qp",
+                        detail::detail_text("type %d is %s", int(type), needs));
+}
+
 void check(const queue_pair_capabilities& wanted, const device_limits& limits) {
   constexpr const char* call = "ibv_create_qp";
   detail::check_range(call, "send_wr_max", wanted.send_wr_max, 1, limits.qp_wr_max, device);

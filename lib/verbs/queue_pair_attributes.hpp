@@ -19,6 +19,8 @@ void check(const queue_pair_capabilities& wanted, const device_limits& limits);
 void check(const rtr_attributes& attributes, const device_limits& limits);
 void check(const rts_attributes& attributes, const device_limits& limits);
 void check(const datagram_attributes& attributes, const device_limits& limits);
+/// \errors  errc::not_supported: a type that cordma does not make; names what it needs.
+void check(queue_pair_type type);
 /// Checks the address of a peer for `call`.
 void check(const address_vector& peer, const char* call);
 

@@ -57,7 +57,7 @@ shared_receive_queue::shared_receive_queue(protection_domain& pd,
   ibv_srq_init_attr attributes{};
   attributes.srq_context = srq_context;
   attributes.attr = {.max_wr = wanted.wr_max, .max_sge = wanted.sge_max, .srq_limit = 0};
-  srq_.reset(ibv_create_srq(pd.native_handle(), &attributes));
+  srq_.reset(ibv_create_srq(pd.queues_handle(), &attributes));
   if (srq_ == nullptr) throw_cannot_create(errno, wanted, pd.limits());
   caps_ = {.wr_max = attributes.attr.max_wr, .sge_max = attributes.attr.max_sge};
 }

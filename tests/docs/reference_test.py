@@ -22,7 +22,7 @@ void call();
 
 # A connection inherits these functions from a header in detail/.
 REQUESTS = ("await", "send", "send_with_imm", "write", "write_with_imm", "read", "compare_swap", "fetch_add",
-            "post", "post_all")
+            "atomic_write", "post", "post_all")
 
 
 def described(page, function):

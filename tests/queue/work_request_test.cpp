@@ -143,9 +143,10 @@ namespace {
 /// A registration of its own, on which windows are bound for `a`'s peer, `b`.
 struct lent {
   explicit lent(loopback& link,
-                verbs::access access = verbs::access::local_write | verbs::access::mw_bind)
+                verbs::access access = verbs::access::local_write | verbs::access::mw_bind,
+                ibv_mw_type type = IBV_MW_TYPE_2)
       : region{link.pd, bytes.data(), bytes.size(), access},
-        window{link.pd},
+        window{link.pd, type},
         owner{bytes.data(), bytes.size(), region.lkey(), 0,
               memory_block::make(
                   {link.pd.native_handle(), access,
@@ -252,6 +253,71 @@ TEST_CASE("a window is bound again under another key", "[queue][device]") {
     keys.push_back(rkey);
   }
   CHECK(std::ranges::adjacent_find(keys) == keys.end());
+}
+
+TEST_CASE(
+    "a type-1 window serves the peers of each queue pair, until it is bound again or to nothing",
+    "[queue][device]") {
+  loopback link;
+  constexpr auto rights = verbs::access::local_write | verbs::access::mw_bind;
+  lent memory{link, rights, IBV_MW_TYPE_1};
+  const auto other = link.make_queue_pair(link.capabilities);
+  const auto others_peer = link.make_queue_pair(link.capabilities);
+  link.connect(*other, *others_peer);
+  local_mr mine = link.pattern(64);
+  const auto bound = [&](queue_pair& by, const const_local_mr_slice& part) {
+    return link.run(by.await(bind(memory.window, memory.region, part, read_and_write)));
+  };
+  const std::uint32_t first = bound(*link.a, memory.owner.slice(64, 64));
+  CHECK(first == memory.window.rkey());
+  link.run(link.b->write(mine, memory.remote(64, 64, first)));
+  CHECK(test::same_bytes({memory.bytes.data() + 64, 64}, mine.bytes()));
+  CHECK(link.run(others_peer->read(mine, memory.remote(64, 64, first))) == 64);
+  // Another queue pair binds the window to other memory; the key of before is dead.
+  const std::uint32_t second = bound(*other, memory.owner.slice(128, 64));
+  CHECK(second != first);
+  link.run(link.b->write(mine, memory.remote(128, 64, second)));
+  CHECK(link.outcome(link.b->write(mine, memory.remote(64, 64, first))).failure().code ==
+        wc_errc::remote_access);
+  const std::uint32_t third = bound(*other, {});
+  CHECK(link.outcome(others_peer->read(mine, memory.remote(128, 64, second))).failure().code ==
+        wc_errc::remote_access);
+  CHECK(third != second);
+  CHECK(held_by(memory.owner) == nothing);
+}
+
+TEST_CASE("a type-1 window that is bound among other requests keeps its place", "[queue][device]") {
+  loopback link;
+  constexpr auto rights = verbs::access::local_write | verbs::access::mw_bind;
+  lent memory{link, rights, IBV_MW_TYPE_1};
+  local_mr mine = link.pattern(64);
+  local_mr told = link.memory(64);
+  for (int n = 0; n < 2; ++n) link.b->post_recv(told);
+  const auto request = bind(memory.window, memory.region, memory.owner, read_and_write);
+  const auto [before, key, after] = link.run(link.a->post_all(send(mine), request, send(mine)));
+  CHECK(before == 64);
+  CHECK(after == 64);
+  CHECK(key == memory.window.rkey());
+  CHECK(link.run(link.b->read(mine, memory.remote(0, 64, key))) == 64);
+  const request_counters counted = link.driver.requests().of(request_kind::bind);
+  CHECK(counted.completed == 1);
+}
+
+TEST_CASE("a type-1 bind that the device would refuse fails before it is posted",
+          "[queue][device]") {
+  loopback link;
+  constexpr auto rights = verbs::access::local_write | verbs::access::mw_bind;
+  lent memory{link, rights, IBV_MW_TYPE_1};
+  lent plain{link, verbs::access::local_write, IBV_MW_TYPE_1};
+  const auto refused = [&](lent& on, const_local_mr_slice part, verbs::access access) {
+    return link.outcome(link.a->await(bind(on.window, on.region, part, access))).failure().code;
+  };
+  CHECK(refused(plain, plain.owner, verbs::access::remote_read) == errc::access_denied);
+  CHECK(refused(plain, {}, verbs::access::none) == errc::access_denied);
+  CHECK(refused(memory, plain.owner, read_and_write) == errc::out_of_range);
+  CHECK(refused(memory, memory.owner, verbs::access::zero_based) == errc::access_denied);
+  CHECK(link.a->sends().posted_total() == 0);
+  CHECK_FALSE(link.a->has_failed());
 }
 
 TEST_CASE("a bind that the device would refuse fails before it is posted", "[queue][device]") {

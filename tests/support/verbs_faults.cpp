@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 // <infiniband/verbs.h> makes these macros, and we define the functions behind them.
 #undef ibv_reg_mr
@@ -75,6 +76,57 @@ int destroyed(kind k, int rc) noexcept {
   return rc;
 }
 
+using create_qp_ex = ibv_qp*(ibv_context*, ibv_qp_init_attr_ex*);
+std::atomic<create_qp_ex*> real_create_qp_ex = nullptr;
+
+ibv_qp* create_extended(ibv_context* ctx, ibv_qp_init_attr_ex* attributes) {
+  if (must_fail("ibv_create_qp")) return nullptr;
+  return made(kind::qp, real_create_qp_ex.load()(ctx, attributes));
+}
+
+using create_cq_ex = ibv_cq_ex*(ibv_context*, ibv_cq_init_attr_ex*);
+using alloc_parent_domain = ibv_pd*(ibv_context*, ibv_parent_domain_init_attr*);
+using alloc_td = ibv_td*(ibv_context*, ibv_td_init_attr*);
+std::atomic<create_cq_ex*> real_create_cq_ex = nullptr;
+std::atomic<alloc_parent_domain*> real_alloc_parent_domain = nullptr;
+std::atomic<alloc_td*> real_alloc_td = nullptr;
+std::atomic<bool> thread_domains_are_hidden = false;
+std::atomic<unsigned> in_domains = 0;
+
+ibv_cq_ex* create_extended(ibv_context* ctx, ibv_cq_init_attr_ex* attributes) {
+  if (must_fail("ibv_create_cq")) return nullptr;
+  if ((attributes->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0) ++in_domains;
+  return made(kind::cq, real_create_cq_ex.load()(ctx, attributes));
+}
+
+ibv_pd* alloc_parent(ibv_context* ctx, ibv_parent_domain_init_attr* attributes) {
+  if (must_fail("ibv_alloc_parent_domain")) return nullptr;
+  return made(kind::pd, real_alloc_parent_domain.load()(ctx, attributes));
+}
+
+ibv_td* alloc_thread(ibv_context* ctx, ibv_td_init_attr* attributes) {
+  if (must_fail("ibv_alloc_td")) return nullptr;
+  if (!thread_domains_are_hidden) return real_alloc_td.load()(ctx, attributes);
+  errno = EOPNOTSUPP;
+  return nullptr;
+}
+
+template <class Function>
+void replace(Function*& called, std::atomic<Function*>& real, Function* ours) {
+  if (called == nullptr || called == ours) return;
+  real = std::exchange(called, ours);
+}
+
+/// These calls are inline, and call what the context says.
+void count_extended(ibv_context& ctx) {
+  verbs_context* const extended = verbs_get_ctx(&ctx);
+  if (extended == nullptr) return;
+  replace<create_qp_ex>(extended->create_qp_ex, real_create_qp_ex, &create_extended);
+  replace<create_cq_ex>(extended->create_cq_ex, real_create_cq_ex, &create_extended);
+  replace(extended->alloc_parent_domain, real_alloc_parent_domain, &alloc_parent);
+  replace(extended->alloc_td, real_alloc_td, &alloc_thread);
+}
+
 }  // namespace
 
 void fail_call(unsigned k, int errno_value, unsigned times) noexcept {
@@ -92,6 +144,8 @@ void before_next_modify(void (*f)(void* about), void* about) noexcept {
 
 void refuse_deregistrations(unsigned count) noexcept { refusals = count; }
 
+void hide_thread_domains(bool are_hidden) noexcept { thread_domains_are_hidden = are_hidden; }
+unsigned queues_in_domains() noexcept { return in_domains; }
 unsigned calls_made() noexcept { return calls; }
 const char* failed_call() noexcept { return failed; }
 std::array<long, kind_count> live_objects() noexcept {
@@ -122,7 +176,9 @@ extern "C" {
 ibv_context* ibv_open_device(ibv_device* device) {
   static constinit real<ibv_context*(ibv_device*)> next{"ibv_open_device", "IBVERBS_1.1"};
   if (must_fail("ibv_open_device")) return nullptr;
-  return made(kind::device, (*next)(device));
+  ibv_context* const ctx = made(kind::device, (*next)(device));
+  if (ctx != nullptr) verbs_faults::count_extended(*ctx);
+  return ctx;
 }
 
 int ibv_close_device(ibv_context* ctx) {

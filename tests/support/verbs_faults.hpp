@@ -19,6 +19,10 @@ void fail_call(unsigned k, int errno_value, unsigned times = 1) noexcept;
 void refuse_deregistrations(unsigned count) noexcept;
 /// Calls `f(about)` ahead of the next ibv_modify_qp, in its thread; null: nothing.
 void before_next_modify(void (*f)(void* about), void* about) noexcept;
+/// Devices opened from now on have no thread domains, or have theirs again.
+void hide_thread_domains(bool are_hidden) noexcept;
+/// Completion queues made in a parent domain so far.
+unsigned queues_in_domains() noexcept;
 /// Calls counted since `fail_call`.
 unsigned calls_made() noexcept;
 /// The name of the call that was made to fail; "" before that.

@@ -2,8 +2,11 @@
 
 #include "support/commands.hpp"
 #include "support/device.hpp"
+#include "support/skip.hpp"
 #include "support/temporary_folder.hpp"
 #include "tools/folders.hpp"
+
+#include <cordma/verbs/device.hpp>
 
 #include <catch2/catch.hpp>
 
@@ -91,6 +94,17 @@ TEST_CASE("cordma-perf measures each operation between two processes", "[tools][
   CHECK(r.value("cpu_us") > 0);
   CHECK(r.value("server_cpu_us") > 0);
   check_percentiles(r);
+}
+
+TEST_CASE("cordma-perf measures atomic writes, alone and beside raw verbs", "[tools][device]") {
+  if (!cordma::verbs::context{device_name()}.limits().atomic_write)
+    CORDMA_SKIP("the device has no ATOMIC WRITE");
+  const std::string how = GENERATE("--mode event", "--baseline");
+  const local_run r{"--operations 210 --depth 4 --op atomic-write " + how};
+  INFO(r.ran.output << r.json);
+  REQUIRE(r.ran.exit_status == 0);
+  CHECK(r.value("operations") == 210);
+  CHECK(r.value("size_bytes") == 8);
 }
 
 TEST_CASE("cordma-perf does as many operations as it is told, whoever does them",

@@ -51,20 +51,29 @@ TEST_CASE("a machine without devices is told how to get one", "[verbs][N9]") {
 }
 
 TEST_CASE("device limits are the device's attributes under our names", "[verbs][N9]") {
-  ibv_device_attr raw{};
+  ibv_device_attr_ex extended{};
+  ibv_device_attr& raw = extended.orig_attr;
   raw.max_qp_wr = 100;
   raw.max_sge = -1;
   raw.max_mr_size = ~0ull;
   raw.phys_port_cnt = 2;
   raw.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_XRC;
-  const device_limits limits = limits_of(raw);
+  CHECK_FALSE(limits_of(extended).atomic_write);
+  extended.packet_pacing_caps = {
+      .qp_rate_limit_min = 1, .qp_rate_limit_max = 100, .supported_qpts = 1u << IBV_QPT_RC};
+  extended.device_cap_flags_ex = std::uint64_t{1} << 40;  // IB_UVERBS_DEVICE_ATOMIC_WRITE
+  const device_limits limits = limits_of(extended);
   CHECK(limits.qp_wr_max == 100);
   CHECK(limits.sge_max == 0);
   CHECK(limits.mr_size_max_bytes == ~0ull);
   CHECK(limits.port_count == 2);
   CHECK(limits.memory_window_type_2);
   CHECK(limits.xrc);
-  CHECK_FALSE(limits_of(ibv_device_attr{}).xrc);
+  CHECK_FALSE(limits_of(ibv_device_attr_ex{}).xrc);
+  CHECK_FALSE(limits.memory_window_type_1);
+  CHECK(limits.atomic_write);
+  CHECK(limits.rate_limit_max_kbps == 100);
+  CHECK(limits.rate_limited_types == 1u << IBV_QPT_RC);
 }
 
 TEST_CASE("a path MTU says its bytes", "[verbs]") {

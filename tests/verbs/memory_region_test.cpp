@@ -110,3 +110,18 @@ TEST_CASE("registering more than the memlock limit fails with the limit and the 
              Contains("65536 KiB: RLIMIT_MEMLOCK is 1024 KiB; raise it (ulimit -l unlimited)"));
   CHECK_THAT(in_child_with_memlock(0, registering_64_mib), Contains("RLIMIT_MEMLOCK is 0 KiB"));
 }
+
+TEST_CASE("a flag of a vendor, as for physical addresses, names what it needs", "[verbs][device]") {
+  loopback l;
+  const auto register_for = [&](cordma::verbs::access flags) {
+    const memory_region region{l.pd, l.bytes.data(), l.bytes.size(), flags};
+    CHECK(region.flags() == flags);
+  };
+  const auto physical = cordma::verbs::access(1u << 18);
+  const cordma::failure why =
+      failure_of([&] { register_for(cordma::verbs::access::local_write | physical); });
+  CHECK(why.code == cordma::errc::not_supported);
+  CHECK_THAT(why.to_string(), Contains("0x40000") && Contains("physical addresses"));
+  // A device that lacks an optional flag ignores it.
+  CHECK_NOTHROW(register_for(cordma::verbs::access::relaxed_ordering));
+}

@@ -26,6 +26,15 @@ TEST_CASE("each bind of a window gets another key", "[verbs][device]") {
   CHECK(window.next_rkey() == first);
 }
 
+TEST_CASE("a window has the type that was asked for, or the device's lack is named",
+          "[verbs][device]") {
+  loopback l;
+  const auto type = GENERATE(IBV_MW_TYPE_1, IBV_MW_TYPE_2);
+  CHECK(memory_window{l.pd, type}.type() == type);
+  CHECK_THROWS_WITH((memory_window{l.pd, ibv_mw_type(3)}),
+                    Catch::Matchers::Contains("no memory windows of type 3"));
+}
+
 TEST_CASE("a window that was ended is no window any more", "[verbs][device]") {
   loopback l;
   memory_window window{l.pd};

@@ -1,6 +1,7 @@
 #include <cordma/verbs/queue_pair.hpp>
 
 #include <cordma/base/error.hpp>
+#include "support/skip.hpp"
 #include "support/verbs_faults.hpp"
 #include "verbs/loopback.hpp"
 
@@ -8,6 +9,7 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <string>
 
 using namespace cordma::verbs;
@@ -101,6 +103,48 @@ TEST_CASE("an unreliable connection sends and writes, and has no READs or atomic
   REQUIRE(raw::try_post(uc, write) == 0);
   for (const ibv_wc& wc : l.reap(2)) CHECK(wc.status == IBV_WC_SUCCESS);
   CHECK(l.bytes[2048] == std::byte{7});
+}
+
+TEST_CASE("a queue pair with a rate limit is never faster, or names what the device lacks",
+          "[verbs][device]") {
+  loopback l;
+  const device_limits& limits = l.ctx.limits();
+  l.connect();
+  if ((limits.rate_limited_types & (1u << IBV_QPT_RC)) == 0) {
+    const cordma::failure why = failure_of([&] { l.qp.limit_rate(80); });
+    CHECK(why.code == cordma::errc::not_supported);
+    CHECK_THAT(why.to_string(), Contains("RC") && Contains("packet pacing"));
+    return;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  l.qp.limit_rate(80, 64);  // 10 bytes each millisecond.
+  for (int n = 0; n < 6; ++n) {
+    REQUIRE(l.post_recv() == 0);
+    REQUIRE(l.post_send() == 0);
+    for (const ibv_wc& wc : l.reap(2)) CHECK(wc.status == IBV_WC_SUCCESS);
+  }
+  // The last message need not be paid for before it goes, nor a burst of 64 bytes.
+  CHECK(std::chrono::steady_clock::now() - start >= std::chrono::microseconds{25'600});
+  l.qp.limit_rate(0);
+  REQUIRE(l.post_recv() == 0);
+  REQUIRE(l.post_send() == 0);
+  for (const ibv_wc& wc : l.reap(2)) CHECK(wc.status == IBV_WC_SUCCESS);
+}
+
+TEST_CASE("a rate limit out of the device's range, or of the queue pair's time, is refused by name",
+          "[verbs][device]") {
+  loopback l;
+  const device_limits& limits = l.ctx.limits();
+  if ((limits.rate_limited_types & (1u << IBV_QPT_RC)) == 0)
+    CORDMA_SKIP("the device limits no rates");
+  const cordma::failure early = failure_of([&] { l.qp.limit_rate(limits.rate_limit_min_kbps); });
+  CHECK(early.code == cordma::errc::illegal_transition);
+  CHECK_THAT(early.to_string(), Contains("RESET") && Contains("RTS"));
+  l.connect();
+  const cordma::failure fast = failure_of([&] { l.qp.limit_rate(limits.rate_limit_max_kbps + 1); });
+  CHECK(fast.code == cordma::errc::limit_exceeded);
+  CHECK_THAT(fast.to_string(),
+             Contains("kbps") && Contains(std::to_string(limits.rate_limit_max_kbps)));
 }
 
 TEST_CASE("an attribute that the port refuses is named", "[verbs][device][N8]") {

@@ -21,7 +21,7 @@ constexpr std::uint32_t queue_min = 128;
 constexpr std::uint64_t header_bytes = 1024;
 
 constexpr std::array<const char*, operation_count> operation_names{
-    "write",  "read", "send",      "write-imm", "cas",      "faa",     "rpc",
+    "write",  "read", "send",      "write-imm", "cas",      "faa",     "atomic-write", "rpc",
     "stream", "ud",   "multicast", "xrc",       "uc-write", "uc-send", "uc-write-imm"};
 constexpr std::array<const char*, 3> mode_names{"event", "busy", "adaptive"};
 

@@ -21,6 +21,7 @@ enum class operation : std::uint8_t {
   write_imm,
   cas,
   faa,
+  atomic_write,
   rpc,
   stream,
   ud,
@@ -85,7 +86,7 @@ void check(const job& j);
 /// After such a pause, messages over UC that are still missed count as lost.
 inline constexpr std::chrono::milliseconds lost_after{200};
 [[nodiscard]] constexpr bool is_atomic(operation op) noexcept {
-  return op == operation::cas || op == operation::faa;
+  return op == operation::cas || op == operation::faa || op == operation::atomic_write;
 }
 /// Tells whether each operation needs a receive of the server's; the server posts only so many.
 [[nodiscard]] constexpr bool uses_receives(operation op) noexcept {

@@ -114,6 +114,8 @@ cordma::task<> link::run_worker(meter& m, std::uint32_t worker) {
     case operation::read: return repeat(m, [=, this] { return conn_.read(here, there); });
     case operation::cas: return repeat(m, [=, this] { return conn_.compare_swap(there, 0, 0); });
     case operation::faa: return repeat(m, [=, this] { return conn_.fetch_add(there, 1); });
+    case operation::atomic_write:
+      return repeat(m, [=, this] { return conn_.atomic_write(there, 1); });
     case operation::send:
     case operation::write_imm: return send_each(m, worker);
     default: return repeat(m, [=, this] { return conn_.write(here, there); });

@@ -21,10 +21,9 @@ struct texts {
 };
 
 void add_job_options(CLI::App& to, texts& t, options& o) {
-  to.add_option(
-      "--op", t.op,
-      "write (default), read, send, write-imm, cas, faa, rpc, stream, ud, multicast, xrc; over "
-      "UC: uc-write, uc-send, uc-write-imm");
+  to.add_option("--op", t.op,
+                "write (default), read, send, write-imm, cas, faa, atomic-write, rpc, stream, ud, "
+                "multicast, xrc; over UC: uc-write, uc-send, uc-write-imm");
   to.add_option("--size", t.size, "Bytes, 8 to 1G, or a sweep as 8:64K; default 64");
   to.add_option("--depth", t.depth, "Operations at once on a connection, 1 to 1024, or a sweep");
   to.add_option("--connections", t.connections, "In all; default one a thread");

@@ -1,6 +1,7 @@
 #include "raw_pair.hpp"
 
 #include "datagrams.hpp"
+#include "queue/post_chain.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -48,6 +49,7 @@ ibv_wr_opcode opcode_of(operation op) {
     case operation::write_imm: return IBV_WR_RDMA_WRITE_WITH_IMM;
     case operation::cas: return IBV_WR_ATOMIC_CMP_AND_SWP;
     case operation::faa: return IBV_WR_ATOMIC_FETCH_AND_ADD;
+    case operation::atomic_write: return IBV_WR_ATOMIC_WRITE;
     default: return IBV_WR_SEND;
   }
 }
@@ -107,7 +109,12 @@ void raw_pair::end::post_send(ibv_wr_opcode opcode, const raw::remote& to) {
     what.wr.wr.ud = {.ah = handle->native_handle(), .remote_qpn = peer_qpn, .remote_qkey = qkey};
   if (peer_inbox != 0) what.wr.qp_type.xrc.remote_srqn = peer_inbox;
   what.wr.wr_id = number;
-  raw::post(qp, what);
+  if (opcode == IBV_WR_ATOMIC_WRITE) {
+    ibv_send_wr* bad = nullptr;
+    raw::check(detail::post_chain(qp.native_handle(), &what.wr, &bad), "ibv_wr_atomic_write");
+  } else {
+    raw::post(qp, what);
+  }
   if (++next_slot == slots) next_slot = 0;
 }
 

@@ -12,7 +12,7 @@ enum class request_kind : std::uint8_t {
   send,  ///< With or without immediate data; includes the SENDs of streams and RPC.
   write,
   read,
-  atomic,  ///< `compare_swap` and `fetch_add`.
+  atomic,  ///< `compare_swap`, `fetch_add` and `atomic_write`.
   bind,
   invalidate,
   receive,        ///< A queue pair's own receives, and shared ones.
@@ -28,7 +28,7 @@ inline constexpr std::size_t data_kinds = std::size_t(request_kind::atomic) + 1;
 
 }  // namespace detail
 
-/// Returns the name that metrics use: "compare_swap" and "fetch_add" are "atomic".
+/// Returns the name that metrics use: "compare_swap", "fetch_add" and "atomic_write" are "atomic".
 constexpr std::string_view name_of(request_kind kind) noexcept {
   constexpr std::array<std::string_view, detail::request_kinds> names{
       "send",       "write",   "read",       "atomic",       "bind",

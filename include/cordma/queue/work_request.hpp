@@ -84,14 +84,26 @@ inline atomic_request fetch_add(const remote_mr_slice& remote, std::uint64_t add
   return {IBV_WR_ATOMIC_FETCH_AND_ADD, remote, addend, 0, flags.to_verbs()};
 }
 
-/// Binds `window`, which must be unbound, to `local`, which lies in `region`. The peer of the queue
-/// pair may then reach `local` by the key that the request gives. `granted` is a subset of
-/// remote_read, remote_write and remote_atomic. Call `memory_window::bound` when the request has
-/// completed.
+/// Replaces the 8 bytes at `remote`, which is 8-aligned, by `value` in the byte order of this host.
+/// The peer's processor and other requests see the whole word or nothing of it (IBTA vol. 1, annex
+/// A19). The request needs the right to write, and counts as a READ towards `rd_atomic_max`. It
+/// gives the number of bytes, 8.
+/// \errors errc::not_supported: the device has no ATOMIC WRITE (`device_limits::atomic_write`).
+inline detail::atomic_write_request atomic_write(const remote_mr_slice& remote, std::uint64_t value,
+                                                 request_flags flags = {}) noexcept {
+  return {{IBV_WR_ATOMIC_WRITE, remote, value, 0, flags.to_verbs()}};
+}
+
+/// Binds `window` to `local`, which lies in `region`. The peer of the queue pair may then reach
+/// `local` by the key that the request gives. Through a type-1 window the peers of all queue pairs
+/// of the domain may. `granted` is a subset of remote_read, remote_write and remote_atomic. A
+/// type-2 window may be zero_based, and must be unbound. Call `memory_window::bound` when its
+/// request has completed. A bind of a type-1 window ends the one before. A bind of no bytes does
+/// that alone.
 ///
 /// cordma refuses, before posting, what the device would refuse, because a failed bind breaks the
 /// connection. Region, window and memory stay until the request has completed, and the memory for
-/// as long as the window is bound.
+/// as long as the window is bound. A type-1 window stays until the key was read.
 /// \errors errc::out_of_range: `local` is outside `region`. errc::wrong_protection_domain.
 ///   errc::access_denied: `granted` exceeds the rights of `region`, `region` was registered without
 ///   mw_bind, or without local_write for writes and atomics.

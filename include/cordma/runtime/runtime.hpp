@@ -35,6 +35,10 @@ struct runtime_options {
   completion_queue_options cq{};
   executor_options executor{};
   mr_allocator_options memory{};
+  /// Makes queue pairs, completion queues and shared receive queues in a thread domain
+  /// (ibv_alloc_td(3)), whose driver may leave locks out. Where the device has none, they are made
+  /// as without: `protection_domain().queues()` tells which.
+  bool thread_domain = false;
   /// Defaults of `connect` and `listen`; `port` and `gid_index` above replace theirs when set.
   connection_options connections{};
 };

@@ -2,6 +2,7 @@
 
 #include <cordma/detail/base/export.hpp>
 #include <cordma/verbs/device.hpp>
+#include <cordma/verbs/protection_domain.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -41,11 +42,12 @@ class CORDMA_EXPORT completion_queue {
  public:
   /// \param depth  CQEs (not bytes); the device may round up, see `capacity()`.
   /// \param channel  null: the queue cannot be armed, only polled.
+  /// \param pd  with a thread domain: the queue is made there, if the driver makes any there.
   /// \errors  errc::limit_exceeded: `depth` is 0 or above `device_limits::cqe_max`, or the device
   ///   has no such `comp_vector`. ENOMEM: RLIMIT_MEMLOCK may be too low (the detail gives it).
   /// \cost  one system call; never on the data path.
   completion_queue(context& ctx, unsigned depth, completion_channel* channel = nullptr,
-                   int comp_vector = 0);
+                   int comp_vector = 0, const protection_domain* pd = nullptr);
 
   [[nodiscard]] ibv_cq* native_handle() const noexcept { return cq_.get(); }
   [[nodiscard]] unsigned capacity() const noexcept { return static_cast<unsigned>(cq_->cqe); }

@@ -55,8 +55,13 @@ struct device_limits {
   std::uint32_t port_count = 0;
   ibv_atomic_cap atomic = IBV_ATOMIC_NONE;
   bool memory_window_type_2 = false;  ///< 2A or 2B.
+  bool memory_window_type_1 = false;
   bool send_with_invalidate = false;  ///< Part of the base memory management extensions.
   bool xrc = false;                   ///< IBV_DEVICE_XRC.
+  bool atomic_write = false;          ///< 8-byte ATOMIC WRITE, on RC.
+  std::uint32_t rate_limit_min_kbps = 0;
+  std::uint32_t rate_limit_max_kbps = 0;  ///< 0: not supported.
+  std::uint32_t rate_limited_types = 0;   ///< One bit for each type, 1 << IBV_QPT_RC and so on.
 };
 
 /// Returns the payload bytes of a path MTU; 0 for a value that is none.

@@ -19,7 +19,8 @@ class CORDMA_EXPORT memory_region {
   /// Registers (pins) `length` bytes at `address`.
   /// \errors  ENOMEM, EPERM: RLIMIT_MEMLOCK is too low (the detail gives it). EINVAL: remote write
   ///   or atomic without local_write. EFAULT: not mapped so. errc::limit_exceeded: longer than
-  ///   mr_size_max_bytes. errc::not_supported: the device has no paging on demand.
+  ///   mr_size_max_bytes. errc::not_supported: the device has no paging on demand; a flag that is
+  ///   none of `access`.
   /// \cost  a system call that touches every page: about 50 us for 1 MiB. Never per operation.
   memory_region(protection_domain& pd, void* address, std::size_t length, access flags);
   /// Registers `length` bytes of a dma-buf from `offset` on (ibv_reg_dmabuf_mr(3)). Requests name
@@ -52,25 +53,27 @@ class CORDMA_EXPORT memory_region {
   access flags_;
 };
 
-/// Owns one type-2 memory window (ibv_alloc_mw(3)): a range of a registration that one queue pair's
-/// peer may reach by a separate key. Access begins when a bind request on that queue pair
-/// completes. A local invalidate, an invalidate by the peer's SEND, or this object's end ends it.
-/// Move-only.
+/// Owns one memory window (ibv_alloc_mw(3)): a range of a registration that peers may reach by a
+/// separate key. Access begins when a bind request completes, and ends with this object.
+/// Through a type-2 window only the peer of that queue pair has access. A local invalidate, or an
+/// invalidate by the peer's SEND, ends it as well. Through a type-1 window the peers of all queue
+/// pairs of the domain have access, until the next bind. Move-only.
 /// \thread any, one at a time.
 class CORDMA_EXPORT memory_window {
  public:
-  /// \errors  errc::not_supported: the device has no type-2 windows. ENOMEM: it has none left
+  /// \errors  errc::not_supported: the device has no windows of that type. ENOMEM: it has none left
   ///   (`device_limits::mw_max`). \cost one system call; windows are used again and again.
-  explicit memory_window(protection_domain& pd);
+  explicit memory_window(protection_domain& pd, ibv_mw_type type = IBV_MW_TYPE_2);
 
   [[nodiscard]] ibv_mw* native_handle() const noexcept { return mw_.get(); }
-  /// Returns the key of the last bind reported by `bound`.
+  [[nodiscard]] ibv_mw_type type() const noexcept { return mw_->type; }
+  /// Returns the key of the last bind reported by `bound`; of type 1, of the last one posted.
   [[nodiscard]] std::uint32_t rkey() const noexcept { return mw_->rkey; }
   /// Returns a key for the next bind, which must differ from the one before. Keys recur after 256
   /// binds.
   [[nodiscard]] std::uint32_t next_rkey() const noexcept { return ibv_inc_rkey(mw_->rkey); }
   /// Reports that a bind to this key has completed, or will before the next one; providers then use
-  /// the key.
+  /// the key. A type-1 window needs it after a bind that failed, with the key of before.
   void bound(std::uint32_t rkey) noexcept { mw_->rkey = rkey; }
 
   /// Ends the window, bound or not: accesses through it stop at once. Returns 0, or the errno of

@@ -38,7 +38,8 @@ class CORDMA_EXPORT queue_pair {
   /// \param srq  supplies the receives, and is of the same domain. The queue pair then has no
   ///   receive queue, and `wanted` says nothing about receives.
   /// \errors  errc::limit_exceeded: `wanted` is above the device's limits; names both numbers.
-  ///   ENOMEM: RLIMIT_MEMLOCK may be too low (the detail gives it).
+  ///   errc::not_supported: another `type`; names what it needs. ENOMEM: RLIMIT_MEMLOCK may be too
+  ///   low (the detail gives it).
   /// \cost  one system call.
   queue_pair(protection_domain& pd, completion_queue& send_cq, completion_queue& recv_cq,
              const queue_pair_capabilities& wanted, void* qp_context = nullptr,
@@ -54,6 +55,8 @@ class CORDMA_EXPORT queue_pair {
   [[nodiscard]] std::uint8_t port() const noexcept { return port_; }
   /// Returns the READs and atomics that may be in flight, as `to_rts` set; 0: none are possible.
   [[nodiscard]] std::uint32_t rd_atomic_max() const noexcept { return rd_atomic_max_; }
+  /// Returns true if the queue pair takes `atomic_write`: RC, on a device that has it.
+  [[nodiscard]] bool has_atomic_write() const noexcept { return has_atomic_write_; }
   /// Returns the capabilities that the device gave: at least what was wanted.
   [[nodiscard]] const queue_pair_capabilities& capabilities() const noexcept { return caps_; }
 
@@ -82,6 +85,14 @@ class CORDMA_EXPORT queue_pair {
   /// Replaces what the peer may do, which `to_init` has set; in RTS (IBTA 11.2.5.2, RTS to RTS).
   /// \errors  errc::illegal_transition: not in RTS. An errno of ibv_modify_qp(3).
   void allow(access remote);
+  /// Limits what the queue pair sends to so many thousand bits a second, in bursts of at most
+  /// `burst_bytes`; 0: the device's own. Without limit if `kbps` is 0. In RTS; a reset forgets it
+  /// (ibv_modify_qp_rate_limit(3)). The data of READs are the peer's to limit. `static_rate` of an
+  /// address, in contrast, is a rate of links.
+  /// \errors  errc::not_supported: the device limits no queue pair of this type; names what it
+  ///   needs. errc::limit_exceeded: `kbps` is out of the device's range; names it.
+  ///   errc::illegal_transition: not in RTS. An errno of ibv_modify_qp_rate_limit(3).
+  void limit_rate(std::uint32_t kbps, std::uint32_t burst_bytes = 0);
 
   /// Posts requests. Returns 0 or an errno; after an error `bad` is the refused request
   /// (ibv_post_send(3), ibv_post_recv(3)). \cost  no system call on hardware.
@@ -109,6 +120,7 @@ class CORDMA_EXPORT queue_pair {
   device_limits limits_;
   std::uint8_t port_ = 0;            // Set by to_init; RTR needs it again.
   std::uint32_t rd_atomic_max_ = 1;  // Set by to_rts.
+  bool has_atomic_write_ = false;
 };
 
 }  // namespace cordma::verbs

@@ -53,10 +53,10 @@ class posted_requests : public Operation {
   template <std::size_t I>
   auto value() const noexcept {
     const auto& request = std::get<I>(requests_);
-    if constexpr (std::tuple_element_t<I, std::tuple<Requests...>>::kind == request_kind::atomic) {
-      return values_before_[I];
-    } else {
+    if constexpr (requires { request.value(); }) {
       return request.value();
+    } else {
+      return values_before_[I];
     }
   }
 

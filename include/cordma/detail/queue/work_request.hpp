@@ -43,6 +43,7 @@ struct wr_summary {
   [[nodiscard]] bool is_signaled() const noexcept { return (send_flags & IBV_SEND_SIGNALED) != 0; }
   [[nodiscard]] bool is_read() const noexcept { return kind == request_kind::read; }
   [[nodiscard]] bool is_atomic() const noexcept { return kind == request_kind::atomic; }
+  [[nodiscard]] bool is_atomic_write() const noexcept { return opcode == IBV_WR_ATOMIC_WRITE; }
   /// Returns true if the request completes a receive of the peer, which may keep it waiting. A
   /// datagram waits for nobody: where no receive is posted, it is lost.
   [[nodiscard]] bool takes_receive() const noexcept {
@@ -143,6 +144,16 @@ struct atomic_request {
   }
 };
 
+namespace detail {
+
+/// An atomic that gives no value of before.
+struct atomic_write_request : atomic_request {
+  using value_type = std::size_t;
+  [[nodiscard]] static constexpr value_type value() noexcept { return sizeof(std::uint64_t); }
+};
+
+}  // namespace detail
+
 struct bind_request {
   using value_type = std::uint32_t;
   static constexpr request_kind kind = request_kind::bind;
@@ -163,7 +174,10 @@ struct bind_request {
             .local = local,
             .window = this};
   }
-  [[nodiscard]] value_type value() const noexcept { return rkey; }
+  /// The device chooses the key of a type-1 window.
+  [[nodiscard]] value_type value() const noexcept {
+    return window->type == IBV_MW_TYPE_1 ? window->rkey : rkey;
+  }
 };
 
 struct invalidate_request {

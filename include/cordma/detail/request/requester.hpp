@@ -48,6 +48,12 @@ class requester {
                  request_flags f = {}) noexcept {
     return self().await(cordma::fetch_add(remote, addend, f));
   }
+  /// Replaces the 8 bytes at `remote`, which nobody sees in part: `co_await conn.atomic_write(word,
+  /// 1)`.
+  auto atomic_write(const remote_mr_slice& remote, std::uint64_t value,
+                    request_flags f = {}) noexcept {
+    return await(cordma::atomic_write(remote, value, f));
+  }
 
   /// Posts `request` now, or queues it for room, and gives a handle to await, move or drop: `auto h
   /// = conn.post(write(…)); … co_await h`.

@@ -64,7 +64,9 @@ enum softverbs_capability {
   SOFTVERBS_MEMORY_WINDOWS,
   SOFTVERBS_ATOMICS,
   SOFTVERBS_SRQ,
-  SOFTVERBS_RESIZE_CQ
+  SOFTVERBS_RESIZE_CQ,
+  SOFTVERBS_ATOMIC_WRITE,
+  SOFTVERBS_RATE_LIMITS
 };
 int softverbs_pretend_missing(enum softverbs_capability capability);
 

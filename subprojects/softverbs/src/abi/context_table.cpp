@@ -66,6 +66,10 @@ int close_xrcd(ibv_xrcd* xrcd) {
   return serve_end("ibv_close_xrcd", xrcd->context, verb::close_xrcd, xrcd);
 }
 
+int modify_qp_rate_limit(ibv_qp* qp, ibv_qp_rate_limit_attr* attr) {
+  return serve("ibv_modify_qp_rate_limit", qp->context, verb::modify_qp_rate_limit, qp, attr);
+}
+
 ibv_td* alloc_td(ibv_context* ctx, ibv_td_init_attr* attr) {
   return serve("ibv_alloc_td", ctx, verb::alloc_td, ctx, attr);
 }
@@ -119,6 +123,7 @@ verbs_context make_table() noexcept {
   table.advise_mr = advise_mr;
   table.open_xrcd = open_xrcd;
   table.close_xrcd = close_xrcd;
+  table.modify_qp_rate_limit = modify_qp_rate_limit;
   table.alloc_td = alloc_td;
   table.dealloc_td = dealloc_td;
   table.alloc_parent_domain = alloc_parent_domain;

@@ -19,6 +19,8 @@ namespace softverbs {
 
 namespace {
 
+/// IB_UVERBS_DEVICE_ATOMIC_WRITE of the kernel, for which libibverbs has no name.
+constexpr std::uint64_t atomic_write_flag = std::uint64_t{1} << 40;
 constexpr std::uint64_t nanosecond_clock_khz = 1'000'000;
 
 /// The real library's list behind a list of the program, which may be null: the entry after the
@@ -71,6 +73,8 @@ int describe(const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
   is.completion_timestamp_mask = ~std::uint64_t{0};
   is.hca_core_clock = nanosecond_clock_khz;
   is.device_cap_flags_ex = is.orig_attr.device_cap_flags;
+  is.packet_pacing_caps = limits().pacing;
+  if (limits().writes_atomically) is.device_cap_flags_ex |= atomic_write_flag;
   is.phys_port_cnt_ex = is.orig_attr.phys_port_cnt;
   std::memset(attr, 0, attr_bytes);
   std::memcpy(attr, &is, std::min(attr_bytes, sizeof is));

@@ -59,6 +59,7 @@ inline constexpr auto verbs = std::to_array<std::string_view>({"ibv_open_device"
                                                                "ibv_post_srq_recv",
                                                                "ibv_create_qp",
                                                                "ibv_modify_qp",
+                                                               "ibv_modify_qp_rate_limit",
                                                                "ibv_query_qp",
                                                                "ibv_destroy_qp",
                                                                "ibv_attach_mcast",

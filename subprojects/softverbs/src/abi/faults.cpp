@@ -118,6 +118,8 @@ int take_away(device_limits& now, softverbs_capability capability) noexcept {
     case SOFTVERBS_ATOMICS: now.atomic_cap = IBV_ATOMIC_NONE; return 0;
     case SOFTVERBS_SRQ: now.max_srq = now.max_srq_wr = now.max_srq_sge = 0; return 0;
     case SOFTVERBS_RESIZE_CQ: now.resize_cq = false; return 0;
+    case SOFTVERBS_RATE_LIMITS: now.pacing = {}; return 0;
+    case SOFTVERBS_ATOMIC_WRITE: now.writes_atomically = false; return 0;
   }
   return EINVAL;
 }

@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint32_t index_part = indices_max - 1;
 
 constexpr bool is_request(frame_kind kind) {
-  return kind >= frame_kind::send && kind <= frame_kind::fetch_add;
+  return kind >= frame_kind::send && kind <= frame_kind::atomic_write;
 }
 constexpr bool is_answer(frame_kind kind) {
   return kind >= frame_kind::ack && kind <= frame_kind::atomic_response;

@@ -51,6 +51,8 @@ struct device_limits : ibv_device_attr {
   std::uint32_t message_bytes;  ///< the port's max_msg_sz
   std::uint32_t inline_bytes;   ///< ibv_qp_cap::max_inline_data
   bool resize_cq;
+  bool writes_atomically;  ///< ATOMIC WRITE
+  ibv_packet_pacing_caps pacing;
 };
 
 /// The limits that soft0 reports and enforces, including pretended ones.

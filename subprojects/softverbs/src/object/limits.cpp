@@ -30,6 +30,8 @@ constexpr std::uint64_t page_sizes = ~std::uint64_t{4095};
 constexpr std::uint32_t vendor = 0xffffff;       // No registered vendor.
 constexpr std::uint8_t ack_delay_exponent = 15;  // 4.096 us << 15: the engine thread gets the CPU.
 
+constexpr std::uint32_t rate_limit_max_kbps = 1'000'000'000;  // More than memory can move.
+
 std::uint64_t hash(std::string_view text) noexcept {  // FNV-1a
   std::uint64_t value = 0xcbf29ce484222325;
   for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3;
@@ -80,7 +82,10 @@ device_limits measure() {
   is.phys_port_cnt = 1;
   is.message_bytes = message_bytes_max;
   is.inline_bytes = inline_bytes_max;
-  is.resize_cq = true;
+  is.resize_cq = is.writes_atomically = true;
+  is.pacing = {.qp_rate_limit_min = 1,
+               .qp_rate_limit_max = rate_limit_max_kbps,
+               .supported_qpts = 1u << IBV_QPT_RC | 1u << IBV_QPT_UC | 1u << IBV_QPT_UD};
   return is;
 }
 

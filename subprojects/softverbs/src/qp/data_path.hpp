@@ -59,17 +59,27 @@ class responder_lock {
 /// The rest of a quantum, and the lock that the QP keeps during it.
 class quantum {
  public:
-  explicit quantum(std::uint64_t posts) noexcept : bytes_left_{posts * bytes_per_quantum} {}
-  [[nodiscard]] bool over() const noexcept { return requests_left_ == 0 || bytes_left_ == 0; }
+  static constexpr std::uint64_t unlimited = ~std::uint64_t{0};
+  /// `may_send`: what the rate limit of the QP leaves.
+  quantum(std::uint64_t posts, std::uint64_t may_send) noexcept
+      : bytes_left_{static_cast<std::int64_t>(std::min(posts * bytes_per_quantum, may_send))},
+        bytes_max_{bytes_left_} {}
+  [[nodiscard]] bool over() const noexcept { return requests_left_ == 0 || bytes_left_ <= 0; }
   void spend_request() noexcept { --requests_left_; }
-  void spend_bytes(std::uint32_t bytes) noexcept {
-    bytes_left_ -= std::min<std::uint64_t>(bytes, bytes_left_);
+  void spend_bytes(std::uint32_t bytes) noexcept { bytes_left_ -= bytes; }
+  /// Notes that bytes which were spent were a READ's: the responder sends those.
+  void note_read(std::uint32_t bytes) noexcept { read_ += bytes; }
+  /// Returns the bytes that count towards the rate limit.
+  [[nodiscard]] std::uint64_t sent() const noexcept {
+    return static_cast<std::uint64_t>(bytes_max_ - bytes_left_) - read_;
   }
   [[nodiscard]] responder_lock& responder() noexcept { return responder_; }
 
  private:
   std::uint32_t requests_left_ = requests_per_quantum;
-  std::uint64_t bytes_left_;
+  std::int64_t bytes_left_;
+  std::int64_t bytes_max_;
+  std::uint64_t read_ = 0;
   responder_lock responder_;
 };
 
@@ -138,6 +148,8 @@ void raise_limit(shared_receive_queue& srq) noexcept;
 /// Copies the request's bytes, from `offset` on. False: a bad key, or unmapped memory.
 [[nodiscard]] bool gather(queue_pair& qp, std::uint64_t index, std::uint32_t offset, std::byte* to,
                           std::uint32_t bytes) noexcept;
+/// Reads the word of an ATOMIC WRITE that names it by a list. False: as for gather().
+[[nodiscard]] bool gather_operand(queue_pair& qp, send_request& request) noexcept;
 enum class scattered : std::uint8_t { all, bad_sink, bad_source };
 [[nodiscard]] scattered scatter(node& local_node, const ibv_pd* pd, sge_cursor& cursor,
                                 const std::byte* from, std::uint32_t bytes) noexcept;
@@ -168,11 +180,24 @@ void check_route(queue_pair& qp) noexcept;
 void rewind(queue_pair& qp) noexcept;
 /// The header of a frame for this request, without the position in the message.
 [[nodiscard]] frame_header header_for(const queue_pair& qp, const send_request& request) noexcept;
-[[nodiscard]] inline bool is_atomic(ibv_wr_opcode opcode) noexcept {
-  return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+/// True if the request has one of these opcodes, of which none exceeds 31.
+[[nodiscard]] inline bool is_any_of(ibv_wr_opcode opcode, std::uint32_t opcodes) noexcept {
+  return (opcodes >> static_cast<unsigned>(opcode) & 1u) != 0;
 }
+/// The atomics that give the value before.
+inline constexpr std::uint32_t fetching_opcodes =
+    1u << IBV_WR_ATOMIC_CMP_AND_SWP | 1u << IBV_WR_ATOMIC_FETCH_AND_ADD;
+inline constexpr std::uint32_t atomic_opcodes = fetching_opcodes | 1u << IBV_WR_ATOMIC_WRITE;
+[[nodiscard]] inline bool is_fetching(ibv_wr_opcode opcode) noexcept {
+  return is_any_of(opcode, fetching_opcodes);
+}
+[[nodiscard]] inline bool is_atomic(ibv_wr_opcode opcode) noexcept {
+  return is_any_of(opcode, atomic_opcodes);
+}
+/// An ATOMIC WRITE counts, because its answer, though it is empty, takes a place of the responder
+/// as a READ's does (IBTA vol. 1, annex A19).
 [[nodiscard]] inline bool is_answered_with_data(ibv_wr_opcode opcode) noexcept {
-  return opcode == IBV_WR_RDMA_READ || is_atomic(opcode);
+  return is_any_of(opcode, atomic_opcodes | 1u << IBV_WR_RDMA_READ);
 }
 
 /// Call when the whole request at the head was sent: it waits for its answer, if there is one.

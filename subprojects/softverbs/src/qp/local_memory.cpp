@@ -10,8 +10,8 @@ bool pin_local(node& local_node, const ibv_pd* pd, const local_part& part, unsig
 
 bool local_memory_good(queue_pair& qp, std::uint64_t index) noexcept {
   const send_request& request = qp.request(index);
-  const unsigned access =
-      is_answered_with_data(request.opcode) ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u;
+  const bool is_sink = request.opcode == IBV_WR_RDMA_READ || is_fetching(request.opcode);
+  const unsigned access = is_sink ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u;
   sge_cursor cursor{request.sges(), request.sge_count, 0};
   for (;;) {
     const local_part part = cursor.next(message_bytes_max);
@@ -41,6 +41,12 @@ bool gather(queue_pair& qp, std::uint64_t index, std::uint32_t offset, std::byte
   return true;
 }
 
+bool gather_operand(queue_pair& qp, send_request& request) noexcept {
+  if (request.sge_count == 0) return true;  // Given when it was posted.
+  std::uint64_t& word = request.remote().operand[0];
+  return gather(qp, qp.sends.next, 0, reinterpret_cast<std::byte*>(&word), sizeof word);
+}
+
 scattered scatter(node& local_node, const ibv_pd* pd, sge_cursor& cursor, const std::byte* from,
                   std::uint32_t bytes) noexcept {
   while (bytes != 0) {
@@ -59,6 +65,7 @@ scattered scatter(node& local_node, const ibv_pd* pd, sge_cursor& cursor, const 
 bool scatter_answer(queue_pair& qp, std::uint64_t index, std::uint32_t offset,
                     const std::byte* from, std::uint32_t bytes) noexcept {
   const send_request& request = qp.request(index);
+  if (request.opcode == IBV_WR_ATOMIC_WRITE) return true;  // The answer is empty.
   sge_cursor cursor{request.sges(), request.sge_count, offset};
   return scatter(*qp.local_node, qp.pd, cursor, from, bytes) == scattered::all;
 }

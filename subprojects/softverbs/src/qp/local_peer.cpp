@@ -117,6 +117,7 @@ next_step execute_passed_on(queue_pair& qp, send_request& request, frame_header&
     }
     request.offset += header.payload_bytes;
     now.spend_bytes(header.payload_bytes);
+    if (request.opcode == IBV_WR_RDMA_READ) now.note_read(header.payload_bytes);
     if (request.offset == request.length) break;
     // A piece to itself may have moved the QP to ERR: the rest flushes.
     if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR) return next_step::go_on;

@@ -140,6 +140,7 @@ void reset(queue_pair& qp) {
   qp.attr = {};
   qp.terms = {};
   qp.is_draining = false;
+  qp.has_rate_limit = false;
   qp.peer = {};
   qp.peer_slot = nullptr;
   qp.is_peer_local = false;
@@ -203,6 +204,26 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
   qp.terms = terms_of(qp.attr);
   if ((mask & IBV_QP_AV) != 0) find_peer(qp);
   enter(qp, from, to);
+  return 0;
+}
+
+int modify_qp_rate_limit(ibv_qp* handle, ibv_qp_rate_limit_attr* attr) {
+  auto& qp = *reinterpret_cast<queue_pair*>(handle);
+  const ibv_packet_pacing_caps& device = limits().pacing;
+  if ((device.supported_qpts & (1u << qp.type())) == 0) return EOPNOTSUPP;
+  const bool is_limited = attr->rate_limit != 0;
+  if (attr->comp_mask != 0 || (is_limited && (attr->rate_limit < device.qp_rate_limit_min ||
+                                              attr->rate_limit > device.qp_rate_limit_max)))
+    return EINVAL;
+  auto rate = std::make_unique<pacer>();
+  rate->limit(attr->rate_limit, attr->max_burst_sz, clock::now());
+  // The end of the lock kicks a queue pair that waits for the old limit.
+  const change_lock send{qp};
+  const ibv_qp_state state = qp.state.load();
+  if (state != IBV_QPS_RTS && state != IBV_QPS_SQD) return EINVAL;
+  qp.rate = std::move(rate);
+  qp.has_rate_limit = is_limited;
+  qp.attr.rate_limit = attr->rate_limit;
   return 0;
 }
 

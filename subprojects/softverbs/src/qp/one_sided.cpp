@@ -57,26 +57,37 @@ reply take_read(queue_pair& qp, const incoming& piece) noexcept {
   return {.nak = nak_code::remote_access};
 }
 
+namespace {
+
+/// Executes an atomic on a word that is pinned. False: the memory is unmapped.
+bool execute_atomic(const frame_header& header, std::byte* word, std::uint64_t& previous) noexcept {
+  switch (header.kind) {
+    case frame_kind::compare_swap:
+      return guarded_compare_swap(word, header.operand[0], header.operand[1], previous);
+    case frame_kind::fetch_add: return guarded_fetch_add(word, header.operand[0], previous);
+    default: return guarded_copy(word, &header.operand[0], sizeof header.operand[0]);
+  }
+}
+
+}  // namespace
+
 reply take_atomic(queue_pair& qp, const incoming& piece) noexcept {
   const frame_header& header = piece.header;
   const responder_state& state = qp.responder;
   constexpr std::uint64_t word = sizeof(std::uint64_t);
-  if (!allows(qp, IBV_ACCESS_REMOTE_ATOMIC) || header.message_bytes != word ||
-      header.remote_address % word != 0 ||
+  const unsigned access = header.kind == frame_kind::atomic_write
+                              ? unsigned{IBV_ACCESS_REMOTE_WRITE}
+                              : unsigned{IBV_ACCESS_REMOTE_ATOMIC};
+  if (!allows(qp, access) || header.message_bytes != word || header.remote_address % word != 0 ||
       state.answers_tail - state.answers_head >= qp.terms.dest_rd_atomic_max)
     return {.nak = nak_code::invalid_request};
   pinned pin;
-  if (!pin_remote(qp, header, IBV_ACCESS_REMOTE_ATOMIC, pin))
-    return {.nak = nak_code::remote_access};
+  if (!pin_remote(qp, header, access, pin)) return {.nak = nak_code::remote_access};
   // An aligned address of a key may refer to unaligned memory.
   if (reinterpret_cast<std::uintptr_t>(pin.address()) % word != 0)
     return {.nak = nak_code::invalid_request};
   reply answer;
-  const bool done = header.kind == frame_kind::compare_swap
-                        ? guarded_compare_swap(pin.address(), header.operand[0], header.operand[1],
-                                               answer.previous)
-                        : guarded_fetch_add(pin.address(), header.operand[0], answer.previous);
-  if (!done) answer.nak = nak_code::remote_access;
+  if (!execute_atomic(header, pin.address(), answer.previous)) answer.nak = nak_code::remote_access;
   return answer;
 }
 

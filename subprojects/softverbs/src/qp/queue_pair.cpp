@@ -27,9 +27,9 @@ constexpr std::uint64_t datagram_operations = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WI
 constexpr std::uint64_t unreliable_operations =
     datagram_operations | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE |
     IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
-constexpr std::uint64_t reliable_operations = unreliable_operations | IBV_QP_EX_WITH_RDMA_READ |
-                                              IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-                                              IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+constexpr std::uint64_t reliable_operations =
+    unreliable_operations | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_ATOMIC_WRITE;
 
 std::uint64_t operations_of(ibv_qp_type type) {
   switch (type) {
@@ -105,6 +105,7 @@ owned_queue_pair make(node& local_node, ibv_context* ctx, ibv_pd* pd,
       .requester = {},
       .delays = nullptr,
       .queues = nullptr,
+      .rate = nullptr,
       .responder = {},
       .receives = std::move(receives),
       .peer = {},
@@ -178,6 +179,8 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr attr, ibv_qp_cap& granted, bool exte
   if (is_initiator) attr.recv_cq = nullptr;
   if (int error = check(pd, attr)) return fail(error);
   if ((operations & ~operations_of(attr.qp_type)) != 0) return fail(EOPNOTSUPP);
+  if ((operations & IBV_QP_EX_WITH_ATOMIC_WRITE) != 0 && !limits().writes_atomically)
+    return fail(EOPNOTSUPP);
   // The space of a scatter list is there for inline data, too. rdma_xclient asks for none, and uses
   // it, as other devices have some.
   if (attr.cap.max_inline_data == 0)

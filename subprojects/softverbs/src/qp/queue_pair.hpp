@@ -4,6 +4,7 @@
 #include "node/node.hpp"
 #include "object/context.hpp"
 #include "object/xrc_domain.hpp"
+#include "qp/pacer.hpp"
 #include "queue/completion_queue.hpp"
 #include "queue/receive_queue.hpp"
 
@@ -229,7 +230,8 @@ struct alignas(64) queue_pair {
   bool in_batch = false;               ///< changes under `batch` and slot->send
   bool is_peer_local = false;          ///< RC, UC: in this process
   bool signals_all = false;            ///< each request has a completion entry
-  bool is_draining = false;            ///< under slot->send
+  bool is_draining : 1 = false;        ///< under slot->send
+  bool has_rate_limit : 1 = false;     ///< under slot->send; `rate` is set
   ibv_qp_type kind : 8;
   pattern transport;
 
@@ -238,6 +240,7 @@ struct alignas(64) queue_pair {
   std::unique_ptr<start_delay[]> delays;  ///< null: the link was never delayed
   /// Initiators of XRC: the receive queue of each request.
   std::unique_ptr<std::uint32_t[]> queues;
+  std::unique_ptr<pacer> rate;
 
   alignas(64) responder_state responder;
   std::uint32_t shown_number = 0;  ///< in completions of receives

@@ -38,6 +38,7 @@ ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) noexcept {
     case IBV_WR_RDMA_READ: return IBV_WC_RDMA_READ;
     case IBV_WR_ATOMIC_CMP_AND_SWP: return IBV_WC_COMP_SWAP;
     case IBV_WR_ATOMIC_FETCH_AND_ADD: return IBV_WC_FETCH_ADD;
+    case IBV_WR_ATOMIC_WRITE: return IBV_WC_ATOMIC_WRITE;
     case IBV_WR_LOCAL_INV: return IBV_WC_LOCAL_INV;
     case IBV_WR_BIND_MW: return IBV_WC_BIND_MW;
     default: return IBV_WC_SEND;
@@ -127,18 +128,25 @@ bool must_wait(queue_pair& qp, const send_request& request) noexcept {
   return is.index == qp.sends.next && wait_until(qp, is.over);
 }
 
-/// Checks the request at the head, except for its memory.
-ibv_wc_status check(const queue_pair& qp, const send_request& request) noexcept {
+/// Checks a READ or an atomic, and reads the word of an ATOMIC WRITE.
+[[gnu::noinline]] ibv_wc_status check_answered(queue_pair& qp, send_request& request) noexcept {
   const device_limits& device = limits();
-  const auto limit = qp.type() == IBV_QPT_UD ? std::uint32_t{port_mtu_bytes} : device.message_bytes;
-  if (request.length > limit) return IBV_WC_LOC_LEN_ERR;
-  if (is_atomic(request.opcode) && device.atomic_cap == IBV_ATOMIC_NONE)
+  const bool writes = request.opcode == IBV_WR_ATOMIC_WRITE;
+  if (is_fetching(request.opcode) && device.atomic_cap == IBV_ATOMIC_NONE)
     return IBV_WC_LOC_QP_OP_ERR;
-  if (is_answered_with_data(request.opcode) && qp.terms.rd_atomic_max == 0)
+  if ((writes && !device.writes_atomically) || qp.terms.rd_atomic_max == 0)
     return IBV_WC_LOC_QP_OP_ERR;
   if (is_atomic(request.opcode) && request.length != sizeof(std::uint64_t))
     return IBV_WC_LOC_LEN_ERR;
-  return IBV_WC_SUCCESS;
+  return writes && !gather_operand(qp, request) ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS;
+}
+
+/// Checks the request at the head, except for its memory.
+ibv_wc_status check(queue_pair& qp, send_request& request) noexcept {
+  const auto limit =
+      qp.type() == IBV_QPT_UD ? std::uint32_t{port_mtu_bytes} : limits().message_bytes;
+  if (request.length > limit) return IBV_WC_LOC_LEN_ERR;
+  return is_answered_with_data(request.opcode) ? check_answered(qp, request) : IBV_WC_SUCCESS;
 }
 
 /// Applies a fault that a test requested (softverbs.h). True: `result` is the outcome.
@@ -216,6 +224,15 @@ next_step execute_head(queue_pair& qp, quantum& now) noexcept {
   return start_or_continue(qp, request, now);
 }
 
+/// Counts the bytes that were sent. True if the QP waits for its rate limit.
+[[gnu::noinline]] bool pace(queue_pair& qp, const quantum& now) noexcept {
+  const clock::time_point time = clock::now();
+  qp.rate->sent(now.sent(), time);
+  if (qp.rate->budget(time) != 0 || qp.sends.next == qp.sends.posted) return false;
+  qp.local_node->wake_at(qp.number(), qp.rate->resumes_at());
+  return true;
+}
+
 /// Raises IBV_EVENT_SQ_DRAINED once a draining send queue has nothing in flight.
 void raise_drained(queue_pair& qp) noexcept {
   if (!qp.is_draining || qp.state.load(std::memory_order_acquire) != IBV_QPS_SQD) return;
@@ -228,11 +245,12 @@ void raise_drained(queue_pair& qp) noexcept {
 
 void execute(queue_pair& qp, std::uint64_t posts) noexcept {
   if (qp.disturbed.load(std::memory_order_relaxed)) stamp_delays(qp);
-  quantum now{posts};
+  quantum now{posts, qp.has_rate_limit ? qp.rate->budget(clock::now()) : quantum::unlimited};
   next_step next = next_step::go_on;
   while (next == next_step::go_on) next = execute_head(qp, now);
   now.responder().release();
   if (qp.sends.reported != qp.sends.completed) report_to(qp, qp.sends.completed);
+  if (qp.has_rate_limit && pace(qp, now)) next = next_step::wait;
   // Queue up behind all other QPs. If nobody polls, the kick wakes the engine.
   if (next == next_step::next_quantum) qp.local_node->kick(qp.number());
   raise_drained(qp);
@@ -368,12 +386,15 @@ frame_header header_for(const queue_pair& qp, const send_request& request) noexc
   const send_request::remote_memory& remote = request.remote();
   header.rkey = remote.rkey;
   header.remote_address = remote.address;
+  header.kind = frame_kind::write;
+  if (!is_answered_with_data(request.opcode)) return header;
   if (is_atomic(request.opcode)) std::copy_n(remote.operand, 2, header.operand);
   switch (request.opcode) {
     case IBV_WR_RDMA_READ: header.kind = frame_kind::read; break;
     case IBV_WR_ATOMIC_CMP_AND_SWP: header.kind = frame_kind::compare_swap; break;
     case IBV_WR_ATOMIC_FETCH_AND_ADD: header.kind = frame_kind::fetch_add; break;
-    default: header.kind = frame_kind::write; break;
+    case IBV_WR_ATOMIC_WRITE: header.kind = frame_kind::atomic_write; break;
+    default: break;
   }
   return header;
 }

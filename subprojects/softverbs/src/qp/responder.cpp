@@ -57,6 +57,7 @@ reply take_by_kind(queue_pair& qp, const incoming& piece) noexcept {
       break;
     case frame_kind::compare_swap:
     case frame_kind::fetch_add:
+    case frame_kind::atomic_write:
       if (piece.header.transport == service::rc) return take_atomic(qp, piece);
       break;
     default: break;

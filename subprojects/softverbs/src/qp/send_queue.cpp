@@ -15,7 +15,7 @@ namespace softverbs {
 namespace {
 
 /// The offset of a request's data in the WQE: behind the fields of the opcode.
-constexpr std::size_t data_at(ibv_wr_opcode opcode, ibv_qp_type type) {
+constexpr std::size_t data_behind(ibv_wr_opcode opcode, ibv_qp_type type) {
   using remote = send_request::remote_memory;
   if (type == IBV_QPT_UD) return sizeof(send_request) + sizeof(send_request::destination);
   switch (opcode) {
@@ -23,12 +23,25 @@ constexpr std::size_t data_at(ibv_wr_opcode opcode, ibv_qp_type type) {
     case IBV_WR_RDMA_WRITE_WITH_IMM:
     case IBV_WR_RDMA_READ: return sizeof(send_request) + offsetof(remote, operand);
     case IBV_WR_ATOMIC_CMP_AND_SWP:
-    case IBV_WR_ATOMIC_FETCH_AND_ADD: return sizeof(send_request) + sizeof(remote);
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+    case IBV_WR_ATOMIC_WRITE: return sizeof(send_request) + sizeof(remote);
     case IBV_WR_BIND_MW: return sizeof(send_request) + sizeof(send_request::window);
     default: return sizeof(send_request);
   }
 }
-constexpr std::size_t data_at_max = data_at(IBV_WR_SEND, IBV_QPT_UD);
+constexpr std::size_t data_at_max = data_behind(IBV_WR_SEND, IBV_QPT_UD);
+
+constexpr auto data_by_opcode = [] {
+  std::array<std::uint8_t, IBV_WR_ATOMIC_WRITE + 1> all{};
+  for (unsigned opcode = 0; opcode < all.size(); ++opcode)
+    all[opcode] =
+        static_cast<std::uint8_t>(data_behind(static_cast<ibv_wr_opcode>(opcode), IBV_QPT_RC));
+  return all;
+}();
+
+std::uint8_t data_at(ibv_wr_opcode opcode, ibv_qp_type type) {
+  return type == IBV_QPT_UD ? static_cast<std::uint8_t>(data_at_max) : data_by_opcode[opcode];
+}
 
 std::uint32_t lines_for(const ibv_qp_cap& cap) {
   constexpr std::size_t line = 64;
@@ -63,7 +76,7 @@ constexpr unsigned unreliable_opcodes =
     inline_opcodes | bit(IBV_WR_LOCAL_INV) | bit(IBV_WR_BIND_MW);
 constexpr unsigned reliable_opcodes = unreliable_opcodes | bit(IBV_WR_RDMA_READ) |
                                       bit(IBV_WR_ATOMIC_CMP_AND_SWP) |
-                                      bit(IBV_WR_ATOMIC_FETCH_AND_ADD);
+                                      bit(IBV_WR_ATOMIC_FETCH_AND_ADD) | bit(IBV_WR_ATOMIC_WRITE);
 
 bool has(unsigned opcodes, ibv_wr_opcode opcode) {
   return static_cast<unsigned>(opcode) < 32 && (opcodes & bit(opcode)) != 0;
@@ -108,7 +121,7 @@ int open_request(queue_pair& qp, ibv_wr_opcode opcode, std::uint64_t wr_id,
   request = {.wr_id = wr_id,
              .opcode = opcode,
              .flags = static_cast<std::uint8_t>(flags),
-             .data_at = static_cast<std::uint8_t>(data_at(opcode, qp.type()))};
+             .data_at = data_at(opcode, qp.type())};
   if (qp.type() == IBV_QPT_UD) request.datagram() = {};
   return 0;
 }
@@ -188,7 +201,8 @@ int set_operation(queue_pair& qp, const ibv_send_wr& wr) noexcept {
     case IBV_WR_BIND_MW: set_bind(qp, *wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info); break;
     case IBV_WR_RDMA_WRITE_WITH_IMM: request.immediate = wr.imm_data; [[fallthrough]];
     case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_READ: set_remote(qp, wr.wr.rdma.remote_addr, wr.wr.rdma.rkey); break;
+    case IBV_WR_RDMA_READ:
+    case IBV_WR_ATOMIC_WRITE: set_remote(qp, wr.wr.rdma.remote_addr, wr.wr.rdma.rkey); break;
     case IBV_WR_ATOMIC_CMP_AND_SWP:
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
       request.remote() = {wr.wr.atomic.remote_addr,

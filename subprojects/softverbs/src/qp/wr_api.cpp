@@ -3,6 +3,7 @@
 #include "qp/send_builder.hpp"
 
 #include <cerrno>
+#include <cstring>
 #include <mutex>
 #include <utility>
 
@@ -106,8 +107,12 @@ void send_tso(ibv_qp_ex* handle, void*, std::uint16_t, std::uint16_t) {
   fail(of(handle), EOPNOTSUPP);
 }
 
-void atomic_write(ibv_qp_ex* handle, std::uint32_t, std::uint64_t, const void*) {
-  fail(of(handle), EOPNOTSUPP);
+void atomic_write(ibv_qp_ex* handle, std::uint32_t rkey, std::uint64_t address, const void* word) {
+  send_request* const request = begin(handle, IBV_WR_ATOMIC_WRITE, IBV_QP_EX_WITH_ATOMIC_WRITE);
+  if (request == nullptr) return;
+  request->remote() = {address, rkey, {0, 0}};
+  std::memcpy(&request->remote().operand[0], word, sizeof(std::uint64_t));
+  request->length = sizeof(std::uint64_t);
 }
 
 void set_xrc_srqn(ibv_qp_ex* handle, std::uint32_t number) {

@@ -12,14 +12,10 @@ namespace softverbs {
 
 /// The receive queue that a request names: atomics have no immediate data, and others no operands.
 [[nodiscard]] inline std::uint32_t named_queue(const frame_header& header) noexcept {
-  const bool is_atomic =
-      header.kind == frame_kind::compare_swap || header.kind == frame_kind::fetch_add;
-  return is_atomic ? header.immediate : static_cast<std::uint32_t>(header.operand[0]);
+  return is_atomic(header.kind) ? header.immediate : static_cast<std::uint32_t>(header.operand[0]);
 }
 inline void name_queue(frame_header& header, std::uint32_t number) noexcept {
-  const bool is_atomic =
-      header.kind == frame_kind::compare_swap || header.kind == frame_kind::fetch_add;
-  if (is_atomic)
+  if (is_atomic(header.kind))
     header.immediate = number;
   else
     header.operand[0] = number;

@@ -14,11 +14,16 @@ enum class frame_kind : std::uint8_t {
   read,
   compare_swap,
   fetch_add,
+  atomic_write,   ///< `operand[0]` is the word; the answer is an `atomic_response`
   ack = 16,       ///< all requests up to and including `psn` are done
   nak,            ///< `nak` says why `psn` failed; except for `dropped`, all earlier ones are done
   read_response,  ///< `offset` bytes of `message_bytes` came before
   atomic_response,  ///< `operand[0]` is the previous value
 };
+
+[[nodiscard]] constexpr bool is_atomic(frame_kind kind) noexcept {
+  return kind >= frame_kind::compare_swap && kind <= frame_kind::atomic_write;
+}
 
 enum class service : std::uint8_t {
   rc,  ///< XRC, too, whose requests name a receive queue: qp/xrc.hpp

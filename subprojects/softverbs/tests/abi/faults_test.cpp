@@ -311,6 +311,55 @@ TEST_CASE("a missing capability is not said, and its verbs are not supported", "
   CHECK(ibv_dealloc_pd(pd) == 0);
 }
 
+TEST_CASE("a device without ATOMIC WRITE makes no queue pair for it, and refuses it", "[abi]") {
+  const bool is_missing = GENERATE(false, true);
+  const soft0 device;
+  if (is_missing) REQUIRE(softverbs_pretend_missing(SOFTVERBS_ATOMIC_WRITE) == 0);
+  ibv_device_attr_ex attr{};
+  REQUIRE(ibv_query_device_ex(device, nullptr, &attr) == 0);
+  constexpr std::uint64_t atomic_write = std::uint64_t{1} << 40;
+  CHECK(((attr.device_cap_flags_ex & atomic_write) == 0) == is_missing);
+  ibv_pd* const pd = ibv_alloc_pd(device);
+  ibv_cq* const cq = ibv_create_cq(device, 1, nullptr, nullptr, 0);
+  ibv_qp_init_attr_ex wanted{};
+  wanted.send_cq = wanted.recv_cq = cq;
+  wanted.cap = {.max_send_wr = 1,
+                .max_recv_wr = 1,
+                .max_send_sge = 1,
+                .max_recv_sge = 1,
+                .max_inline_data = 0};
+  wanted.qp_type = IBV_QPT_RC;
+  wanted.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  wanted.pd = pd;
+  wanted.send_ops_flags = IBV_QP_EX_WITH_ATOMIC_WRITE;
+  errno = 0;
+  ibv_qp* const qp = ibv_create_qp_ex(device, &wanted);
+  CHECK((qp == nullptr) == is_missing);
+  if (is_missing) CHECK(errno == EOPNOTSUPP);
+  if (qp != nullptr) CHECK(ibv_destroy_qp(qp) == 0);
+  CHECK(ibv_destroy_cq(cq) == 0);
+  CHECK(ibv_dealloc_pd(pd) == 0);
+}
+
+TEST_CASE("a device without rate limits says so, and sets none", "[abi]") {
+  writer w;
+  const auto most_kbps = [&] {
+    ibv_device_attr_ex attr{};
+    REQUIRE(ibv_query_device_ex(w.qp()->context, nullptr, &attr) == 0);
+    return attr.packet_pacing_caps.qp_rate_limit_max;
+  };
+  ibv_qp_rate_limit_attr limit{};
+  limit.rate_limit = 1000;
+  CHECK(most_kbps() > 1000);
+  CHECK(ibv_modify_qp_rate_limit(w.qp(), &limit) == 0);
+  REQUIRE(softverbs_pretend_missing(SOFTVERBS_RATE_LIMITS) == 0);
+  CHECK(most_kbps() == 0);
+  CHECK(ibv_modify_qp_rate_limit(w.qp(), &limit) == EOPNOTSUPP);
+  REQUIRE(softverbs_reset() == 0);
+  REQUIRE(softverbs_fail_call("ibv_modify_qp_rate_limit", 1, ENOMEM) == 0);
+  CHECK(ibv_modify_qp_rate_limit(w.qp(), &limit) == ENOMEM);
+}
+
 TEST_CASE("a raised event comes out of the context, and one about another device is refused",
           "[abi]") {
   const soft0 device;

@@ -96,9 +96,10 @@ class stage {
   // ---- frames
 
   void request(script& in) noexcept {
-    constexpr std::array kinds{frame_kind::send,         frame_kind::write,     frame_kind::read,
-                               frame_kind::compare_swap, frame_kind::fetch_add, frame_kind::send,
-                               frame_kind::write,        frame_kind::read};
+    constexpr std::array kinds{
+        frame_kind::send,         frame_kind::write,     frame_kind::read,
+        frame_kind::compare_swap, frame_kind::fetch_add, frame_kind::send,
+        frame_kind::write,        frame_kind::read,      frame_kind::atomic_write};
     const std::uint8_t which = in.byte();
     const std::uint8_t extra = in.byte();
     const std::uint8_t where = in.byte();
@@ -116,8 +117,7 @@ class stage {
     header.rkey = key.rkey;
     header.qkey = 0x1234;
     header.message_bytes = in.take<std::uint16_t>() % message_bytes_usual;
-    if (header.kind == frame_kind::compare_swap || header.kind == frame_kind::fetch_add)
-      header.message_bytes = 8;
+    if (is_atomic(header.kind)) header.message_bytes = 8;
     header.remote_address = key.address + in.take<std::uint16_t>() % message_bytes_usual;
     offset_in_message(index, extra, in, header);
     header.operand[0] = in.byte();

@@ -40,6 +40,7 @@ struct pair_options {
   std::uint8_t min_rnr_timer = 1;  // 10 us
   std::uint8_t rd_atomic = 4;
   std::uint32_t qkey = 0x1234;
+  std::uint64_t operations = 0;  // IBV_QP_EX_WITH_*; 0: ibv_create_qp makes the queue pair
 };
 
 /// One end: its own context and PD, one CQ, one registered buffer.
@@ -74,7 +75,7 @@ class side {
                 .max_inline_data = 256};
     attr.qp_type = how.type;
     attr.sq_sig_all = how.signal_all ? 1 : 0;
-    qp = verb::create_qp(pd, &attr);
+    qp = how.operations == 0 ? verb::create_qp(pd, &attr) : create_extended(attr, how.operations);
     REQUIRE(qp != nullptr);
   }
   ~side() {
@@ -238,6 +239,20 @@ class side {
   }
 
  private:
+  ibv_qp* create_extended(const ibv_qp_init_attr& attr, std::uint64_t operations) {
+    ibv_qp_init_attr_ex wanted{};
+    wanted.send_cq = attr.send_cq;
+    wanted.recv_cq = attr.recv_cq;
+    wanted.srq = attr.srq;
+    wanted.cap = attr.cap;
+    wanted.qp_type = attr.qp_type;
+    wanted.sq_sig_all = attr.sq_sig_all;
+    wanted.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    wanted.pd = pd;
+    wanted.send_ops_flags = operations;
+    return verb::create_qp_ex(ctx_, &wanted);
+  }
+
   pair_options how_;
   ibv_context* ctx_ = open_context({});
   std::vector<ibv_mr*> regions_;

@@ -92,7 +92,8 @@ TEST_CASE("an extended queue pair serves what it knows and says what it does not
   CHECK(operation(IBV_QPT_RC, IBV_QP_EX_WITH_RDMA_READ) == 0);
   CHECK(operation(IBV_QPT_UC, IBV_QP_EX_WITH_RDMA_READ) == EOPNOTSUPP);
   CHECK(operation(IBV_QPT_UD, IBV_QP_EX_WITH_RDMA_WRITE) == EOPNOTSUPP);
-  CHECK(operation(IBV_QPT_RC, IBV_QP_EX_WITH_ATOMIC_WRITE) == EOPNOTSUPP);
+  CHECK(operation(IBV_QPT_RC, IBV_QP_EX_WITH_ATOMIC_WRITE) == 0);
+  CHECK(operation(IBV_QPT_UC, IBV_QP_EX_WITH_ATOMIC_WRITE) == EOPNOTSUPP);
   CHECK(operation(IBV_QPT_RC, IBV_QP_EX_WITH_TSO) == EOPNOTSUPP);
 }
 

@@ -93,14 +93,14 @@ TEST_CASE("each type of queue pair has its operations", "[qp]") {
     CHECK(refused(IBV_QPT_UC, opcode) == 0);
     CHECK(refused(IBV_QPT_UD, opcode) == EINVAL);
   }
-  for (const auto opcode :
-       {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
+  for (const auto opcode : {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP,
+                            IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_WRITE}) {
     CHECK(refused(IBV_QPT_RC, opcode) == 0);
     CHECK(refused(IBV_QPT_UC, opcode) == EINVAL);
     CHECK(refused(IBV_QPT_UD, opcode) == EINVAL);
   }
   for (const auto type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD})
-    for (const int opcode : {10, 11, 12, 15})
+    for (const int opcode : {10, 11, 12, 14})
       CHECK(refused(type, static_cast<ibv_wr_opcode>(opcode)) == EINVAL);
 }
 

@@ -14,7 +14,7 @@ constexpr std::uint64_t all_operations =
     IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_SEND_WITH_INV |
     IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
     IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
-    IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
+    IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_ATOMIC_WRITE;
 
 /// A queue pair whose posts wait, to be looked at.
 class batch_of {
@@ -115,7 +115,10 @@ TEST_CASE("an error anywhere in a batch takes all of it back", "[qp]") {
   address_handle ah = dev.address();
   // An RC queue pair has a peer already.
   CHECK(refused([&] { ibv_wr_set_ud_addr(b.ex, &ah.handle, 1, 1); }) == EINVAL);
-  CHECK(refused([&] { ibv_wr_atomic_write(b.ex, 1, 8, bytes); }) == EOPNOTSUPP);
+  CHECK(refused([&] {
+          ibv_wr_atomic_write(b.ex, 1, 8, bytes);
+          ibv_wr_set_inline_data(b.ex, bytes, 8);
+        }) == EINVAL);
   CHECK(refused([&] { ibv_wr_send_tso(b.ex, bytes, 1, 1); }) == EOPNOTSUPP);
   CHECK(refused([&] {
           b.ex->wr_flags = IBV_SEND_IP_CSUM;
