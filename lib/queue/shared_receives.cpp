@@ -306,8 +306,14 @@ task<shared_receives::message> shared_receives::next_message() {
                                   "the pool is for streams: set "
                                   "shared_receives_options::for_messages");
   }
+  const environment env = co_await current_environment();
   for (;;) {
     co_await untaken_.acquire();
+    // A stopped wait takes no message, even if the permit came first.
+    if (env.stop.stop_requested()) {
+      untaken_.release();
+      throw cancelled{};
+    }
     // The message of a permit has gone if its queue pair was destroyed in between.
     if (std::optional<message> m = take_oldest()) co_return std::move(*m);
   }

@@ -2,6 +2,7 @@
 #include "support/allocations.hpp"
 #include "support/connected_pair.hpp"
 #include "support/held.hpp"
+#include "support/manual_executor.hpp"
 #include "support/skip.hpp"
 #include "support/unreliable.hpp"
 #include "support/until.hpp"
@@ -18,6 +19,7 @@
 
 using namespace cordma;
 using namespace std::chrono_literals;
+using support::started;
 
 namespace {
 
@@ -25,8 +27,10 @@ using shared_message = shared_receives::message;
 
 /// A server whose connections share one stock, and its clients.
 struct shop {
-  explicit shop(const shared_receives_options& stock, const connection_options& options = {})
-      : client_options{options},
+  explicit shop(const shared_receives_options& stock, const connection_options& options = {},
+                runtime_options of_runtime = {})
+      : rt{test::on_test_device(std::move(of_runtime))},
+        client_options{options},
         pool{rt.share_receives(stock)},
         acceptor{rt.listen({}, {}, with_pool())} {}
 
@@ -54,7 +58,7 @@ struct shop {
     rt.run(test::until(rt.executor(), [&] { return rt.executor().closer().running() == 0; }));
   }
 
-  runtime rt{test::on_test_device()};
+  runtime rt;
   connection_options client_options;
   shared_receives& pool;
   listener acceptor;
@@ -123,6 +127,33 @@ TEST_CASE("messages of a shared stock come in order, and a stopped wait loses no
   s.rt.run(stop_early());
   for (std::uint32_t n = 0; n < 4; ++n) s.rt.run(s.send(n % 2, n));
   for (std::uint32_t n = 0; n < 4; ++n) CHECK(number_in(s.next()) == n);
+}
+
+TEST_CASE("a shared message stays if another operation ends first in the same iteration",
+          "[connection][device]") {
+  runtime_options by_hand;
+  by_hand.cq.mode = completion_mode::manual;
+  shop s{{.buffers = 8, .buffer_bytes = 64, .for_messages = true}, {}, std::move(by_hand)};
+  s.open(1);
+  local_mr out = s.rt.memory().allocate_zeroed(4);
+  local_mr mark = s.rt.memory(test::all_access).allocate_zeroed(4);
+  test::put(out, 7);
+  event other{s.rt.executor()};
+  started<task<std::size_t>> both{
+      s.rt.executor(), [](event& first, shared_receives& pool) -> task<std::size_t> {
+        co_return (co_await when_any(first.wait(), pool.next_message())).index();
+      }(other, s.pool)};
+  const auto sent = s.clients[0].post(send(out.slice()));
+  const auto marked = s.clients[0].post(write(out.slice(), mark.remote_slice()));
+  s.rt.run(test::written(s.rt, mark, 7));  // The message is here, and not polled for.
+  other.set();
+  s.rt.poll();
+  s.rt.run(test::due_timers_fired());
+  REQUIRE(both.has_ended());
+  CHECK(both->take() == 0);
+  started<task<shared_message>> next{s.rt.executor(), s.pool.next_message()};
+  REQUIRE(next.has_ended());
+  CHECK(number_in(next->take()) == 7);
 }
 
 TEST_CASE("while a shared stock is empty a sender over RC waits, and nothing is lost",
