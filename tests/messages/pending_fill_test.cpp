@@ -5,9 +5,8 @@
 
 #include <support/allocations.hpp>
 #include <support/held.hpp>
-#include <support/manual_executor.hpp>
+#include <support/placed_messages.hpp>
 #include <support/skip.hpp>
-#include <support/stream_pair.hpp>
 
 #include <catch2/catch.hpp>
 
@@ -20,37 +19,10 @@
 using namespace cordma;
 using namespace test::streams;
 using Catch::Matchers::Contains;
-using support::started;
-using arrival = message_stream::arrival;
 
 namespace {
 
 constexpr size_t mib = size_t{1} << 20;
-
-stream_options on_demand(stream_options options = smallest) {
-  options.large_ahead = 0;
-  return options;
-}
-
-/// Notes what it is asked, and gives the memory's first bytes.
-struct choice {
-  explicit choice(const local_mr_slice& to) : memory{to} {}
-  local_mr_slice operator()(const arrival& next) {
-    asked.push_back(next.size_bytes);
-    return memory.first(next.size_bytes);
-  }
-  local_mr_slice memory;
-  std::vector<size_t> asked;
-};
-
-task<arrival> receive_at(message_stream& s, choice& where) {
-  return s.receive_into([&where](const arrival& next) { return where(next); });
-}
-
-/// READs that queue pairs of the runtime have posted.
-std::uint64_t reads(message_stream& s) {
-  return s.connection().qp().driver().requests().of(request_kind::read).posted;
-}
 
 /// Ends when `from` has a large message under way, which `to` knows of.
 task<> announced(stream_pair& p) {
@@ -369,33 +341,6 @@ TEST_CASE("a message is not lost when another operation is first in the same tur
   CHECK(pair.b.counters().received == many);
 }
 
-namespace {
-
-/// A pair whose completions come when the test says so.
-struct stepped_pair : stream_pair {
-  explicit stepped_pair(const stream_options& options) : stream_pair{options, options, by_hand()} {
-    // The sides know each other's terms once each has sent something.
-    scope opening{rt.executor()};
-    opening.spawn(both_ways(a, b, 1));
-    step_until([&] { return opening.running() == 0; });
-    rt.run(opening.join());
-  }
-  static runtime_options by_hand() {
-    runtime_options options;
-    options.cq.mode = completion_mode::manual;
-    return options;
-  }
-  void settle() { rt.run(test::due_timers_fired()); }
-  void step_until(auto condition) {
-    while (!condition()) {
-      rt.poll();
-      settle();
-    }
-  }
-};
-
-}  // namespace
-
 TEST_CASE("a READ that a wait leaves behind keeps its memory, and the message is read again",
           "[messages][device]") {
   const bool is_destroyed = GENERATE(false, true);
@@ -444,6 +389,7 @@ TEST_CASE("a message that is withdrawn before anybody is asked about it is gone,
   const local_mr one = p.rt.memory().allocate_zeroed(1);
   choice where{memory.slice()};
   started<task<arrival>> receiving{p.rt.executor(), receive_at(p.b, where)};
+  started<task<arrival>> behind{p.rt.executor(), receive_at(p.b, where)};
   std::optional<started<task<>>> sending;
   sending.emplace(p.rt.executor(), p.a.send(bytes));
   sending.reset();
@@ -459,6 +405,10 @@ TEST_CASE("a message that is withdrawn before anybody is asked about it is gone,
   p.step_until([&] { return receiving.has_ended() && next.has_ended(); });
   CHECK(receiving->take_result()->size_bytes == 4);
   CHECK(where.asked == std::vector{size_t{4}});
+  CHECK_FALSE(behind.has_ended());
+  started<task<>> last{p.rt.executor(), p.a.send(bytes_of("last one"))};
+  p.step_until([&] { return behind.has_ended() && last.has_ended(); });
+  CHECK(behind->take_result()->size_bytes == 8);
 }
 
 TEST_CASE("when the connection ends under a READ, the wait ends as the connection did",
