@@ -105,3 +105,34 @@ TEST_CASE("while tasks that choose the memory wait, no large message takes memor
                     p.a.send(from.slice()), p.a.send(from.slice()), p.a.send(from.slice())));
   CHECK(p.b.counters().large_received == 3);
 }
+
+TEST_CASE(
+    "a message that is read when its sender withdraws it arrives, or is refused if nobody waits",
+    "[messages][device]") {
+  const bool is_left = GENERATE(false, true);
+  stepped_pair p{on_demand()};
+  local_mr memory = p.rt.memory().allocate_zeroed(large_bytes);
+  choice where{memory.slice()};
+  const auto bytes = seeded_bytes(large_bytes, 1);
+  const std::uint64_t before = reads(p.b);
+  std::optional<started<task<arrival>>> receiving;
+  receiving.emplace(p.rt.executor(), receive_at(p.b, where));
+  std::optional<started<task<>>> sending;
+  sending.emplace(p.rt.executor(), p.a.send(bytes));
+  p.step_until([&] { return reads(p.b) == before + 1; });
+  mark m{p};
+  sending.reset();
+  m.pass();
+  p.rt.poll();  // The READ has ended, and the message is withdrawn. No task has run since.
+  CHECK_FALSE(receiving->has_ended());
+  if (is_left) receiving.reset();
+  p.step_until([&] { return p.a.connection().lending().open == 0; });
+  CHECK(p.b.counters().large_received == (is_left ? 0 : 1));
+  if (!is_left) CHECK(std::ranges::equal(memory.bytes(), bytes));
+  CHECK(p.a.connection().lending().forced == 0);
+  CHECK(p.b.connection().leases().empty());
+  started<task<>> next_sent{p.rt.executor(), p.a.send(bytes_of("next"))};
+  started<task<arrival>> next{p.rt.executor(), receive_at(p.b, where)};
+  p.step_until([&] { return next.has_ended() && next_sent.has_ended(); });
+  CHECK(next->take_result()->size_bytes == 4);
+}

@@ -270,3 +270,40 @@ TEST_CASE("a peer that lends what cannot be read ends a wait as it ends the conn
     CHECK(s.victim.counters().large_received == 0);
   }
 }
+
+TEST_CASE("a peer that gives no credit holds up the next large message, and no longer",
+          "[messages][device][R4]") {
+  siege s{honest, fetches_on_demand()};
+  local_mr memory = s.rt.memory().allocate_zeroed(announced_bytes);
+  const auto where = [&](const message_stream::arrival& next) {
+    return memory.first(next.size_bytes);
+  };
+  const auto small = bytes_of("ours");
+  for (int n = 0; n < 3; ++n) s.rt.run(s.victim.send(small));
+  for (const std::uint64_t tag : {1u, 2u, 3u, 4u})
+    s.say({.kind = message_kind::announce, .tag = tag, .loan = s.lent()});
+  // When a WRITE has ended, the frames that were posted before it have arrived.
+  const auto answered = [&] {
+    s.rt.run(s.victim.connection().write(const_local_mr_slice{}, {}));
+    while (s.client.qp().receives().pending_messages() > 0)
+      s.hear(s.rt.run(s.client.next_message()));
+    return std::ranges::count(s.heard, message_kind::taken, &frame::kind);
+  };
+  unsigned taken = 0;
+  const auto receive = [&] {
+    return started<task<message_stream::arrival>>{s.rt.executor(), s.victim.receive_into(where)};
+  };
+  do {
+    auto receiving = receive();
+    s.wait_for([&] { return receiving.has_ended(); });
+    CHECK(receiving->take_result()->is_large);
+    ++taken;
+  } while (answered() == taken);
+  REQUIRE(taken < 4);
+  auto receiving = receive();
+  CHECK(answered() < taken);
+  CHECK_FALSE(receiving.has_ended());
+  s.say({.kind = message_kind::credit});
+  s.wait_for([&] { return receiving.has_ended(); });
+  CHECK(receiving->take_result()->is_large);
+}

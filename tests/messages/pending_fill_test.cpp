@@ -387,6 +387,7 @@ TEST_CASE("a message that is withdrawn before anybody is asked about it is gone,
   local_mr memory = p.rt.memory().allocate_zeroed(large_bytes);
   local_mr mark = p.rt.memory(test::all_access).allocate_zeroed(1);
   const local_mr one = p.rt.memory().allocate_zeroed(1);
+  const local_mr other = p.rt.memory().allocate_zeroed(100);
   choice where{memory.slice()};
   started<task<arrival>> receiving{p.rt.executor(), receive_at(p.b, where)};
   started<task<arrival>> behind{p.rt.executor(), receive_at(p.b, where)};
@@ -401,10 +402,15 @@ TEST_CASE("a message that is withdrawn before anybody is asked about it is gone,
   p.step_until([&] { return p.a.connection().lending().open == 0; });
   CHECK(where.asked.empty());
   CHECK_FALSE(receiving.has_ended());
-  started<task<>> next{p.rt.executor(), p.a.send(bytes_of("next"))};
-  p.step_until([&] { return receiving.has_ended() && next.has_ended(); });
-  CHECK(receiving->take_result()->size_bytes == 4);
-  CHECK(where.asked == std::vector{size_t{4}});
+  // The first in line is still the first, and takes no other memory.
+  const auto used = test::held_by(p.rt);
+  started<task<>> next{p.rt.executor(), p.a.send(other.slice())};
+  p.step_until([&] {
+    CHECK(test::held_by(p.rt) == used);
+    return receiving.has_ended() && next.has_ended();
+  });
+  CHECK(receiving->take_result()->size_bytes == 100);
+  CHECK(where.asked == std::vector{size_t{100}});
   CHECK_FALSE(behind.has_ended());
   started<task<>> last{p.rt.executor(), p.a.send(bytes_of("last one"))};
   p.step_until([&] { return behind.has_ended() && last.has_ended(); });
