@@ -31,8 +31,8 @@ struct stream_options {
   /// Bytes of the longest message that is taken: `buffer_bytes` to 1 GiB.
   std::size_t message_bytes_max = std::size_t{64} << 20;
   /// Large messages that are fetched before anybody asks for them: 0 to 64, and for calls at least
-  /// 1. The peer can make this side allocate at most `large_ahead` times `message_bytes_max`. With
-  /// 0 a message is fetched when it is asked for, and `receive_into` copies no large one.
+  /// 1. The peer can make this side allocate at most `large_ahead` times `message_bytes_max`, and
+  /// once more while a task is in `receive`. With 0, `receive_into` copies no large message.
   unsigned large_ahead = 2;
   /// How long `send` waits for the peer to make its end of the stream. A call has its own deadline.
   time_span open_timeout = std::chrono::seconds{10};
