@@ -14,10 +14,12 @@ void guarded_copy(std::byte* to, std::span<const std::byte> from) {
   const iovec source{const_cast<std::byte*>(from.data()), from.size()};
   const ssize_t copied = ::process_vm_readv(::getpid(), &into, 1, &source, 1, 0);
   if (copied == ssize_t(from.size())) return;
-  detail::throw_errno(copied < 0 ? errno : EFAULT, "process_vm_readv",
-                      detail::detail_text("%zu bytes at %p: invalidate such memory before it is "
-                                          "unmapped",
-                                          from.size(), static_cast<const void*>(from.data())));
+  detail::throw_errno(
+      copied < 0 ? errno : EFAULT, "process_vm_readv",
+      detail::detail_text("%zu bytes from %p to %p: invalidate such memory before it "
+                          "is unmapped",
+                          from.size(), static_cast<const void*>(from.data()),
+                          static_cast<const void*>(to)));
 }
 
 }  // namespace cordma

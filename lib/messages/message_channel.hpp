@@ -22,6 +22,7 @@ void check(const stream_options& options);
 
 namespace detail {
 
+class pending_fill;
 struct large_send;
 
 /// Owns a large message that this end sends. Dropping it withdraws the message.
@@ -103,6 +104,11 @@ class message_channel : public counted, public message_handler, private waiter {
   /// The program has dropped a large message, which `order::any` counts until then.
   void drop_large() noexcept;
   [[nodiscard]] const_local_mr_slice slice_of(const arrived_message& a) const noexcept;
+  /// Fetches or offers the next large message, if the waiting tasks or `inbox` allow that now.
+  void serve_large() noexcept {
+    if (!behind_.empty()) [[unlikely]]
+      fetch_next();
+  }
 
   [[nodiscard]] cordma::executor& executor() const noexcept { return executor_; }
   [[nodiscard]] bool is_open() const noexcept { return state_ == state::open; }
@@ -127,6 +133,14 @@ class message_channel : public counted, public message_handler, private waiter {
   /// No more messages will come; `failed` says why. Those in `inbox` can be delivered.
   virtual void on_closed() noexcept = 0;
 
+  /// The tasks that wait for messages, as far as fetching depends on them.
+  struct waiting {
+    pending_fill* next_fill = nullptr;  ///< the first task's; null: it has none
+    bool has_any = false;
+    bool has_fills = false;
+  };
+  [[nodiscard]] virtual waiting waiting_tasks() noexcept { return {}; }
+
   void break_connection(const failure& why) noexcept;
   /// The messages that `on_message` announced.
   [[nodiscard]] intrusive_list<arrived_message>& inbox() noexcept { return inbox_; }
@@ -142,6 +156,7 @@ class message_channel : public counted, public message_handler, private waiter {
 
  private:
   friend struct large_receive;
+  friend class pending_fill;
   friend struct large_send;
   friend struct withdraw_large;
   enum class state : std::uint8_t { opening, open, failed, gone };
@@ -228,7 +243,7 @@ class message_channel : public counted, public message_handler, private waiter {
     std::uint32_t withdrawn = 0;  ///< members of `sends` that the peer has not answered
     intrusive_list<large_send> sends;
     intrusive_list<large_receive> announced;  ///< not fetched yet
-    intrusive_list<large_receive> fetching;   ///< being read, or being answered
+    intrusive_list<large_receive> fetching;   ///< offered, being read, or being answered
     bool is_fetching = false;                 ///< `fetch_next` runs
     bool has_gap = false;                     ///< a message is lost: none behind it is delivered
     unsigned fetched = 0;  ///< messages that are being fetched, or that nobody has taken
@@ -239,9 +254,11 @@ class message_channel : public counted, public message_handler, private waiter {
   [[nodiscard]] large_receive* find_large(std::uint64_t tag) noexcept;
   stream_message deliver_large(arrived_message& a) noexcept;
   void fetch_next() noexcept;
+  void borrow(large_receive& l);
   void read(large_receive& l) noexcept;
   void on_read(large_receive& l) noexcept;
   void give_up(large_receive& l, errc why) noexcept;
+  void offer_again(large_receive& l) noexcept;
   void answer(large_receive& l, std::uint32_t status) noexcept;
   static void on_answered(outgoing_frame& self, const std::optional<failure>& why) noexcept;
   void end_large() noexcept;
@@ -255,6 +272,7 @@ class message_channel : public counted, public message_handler, private waiter {
   const order order_;
   const std::uint32_t inline_max_;
   const std::size_t read_bytes_max_;
+  const ibv_pd* const pd_;
   receive_buffers buffers_;
 
   state state_ = state::opening;

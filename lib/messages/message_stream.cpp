@@ -18,7 +18,7 @@ void check(const stream_options& o) {
                number(limits::buffer_bytes_max));
   check_option(name, "message_bytes_max", number(o.message_bytes_max), number(o.buffer_bytes),
                number(limits::message_bytes_max));
-  check_option(name, "large_ahead", o.large_ahead, 1, 64);
+  check_option(name, "large_ahead", o.large_ahead, 0, 64);
   check_timeout(name, "open_timeout", o.open_timeout);
 }
 
@@ -68,7 +68,9 @@ receive_message_op::receive_message_op(stream_channel& channel) noexcept
 
 bool receive_message_op::start(waiter& w, const environment& env) noexcept {
   scheduler* const ends_on = env.scheduler != nullptr ? env.scheduler : &channel_->executor();
-  return acquire_.start(w, {ends_on, env.stop});
+  if (acquire_.start(w, {ends_on, env.stop})) return true;
+  channel_->serve_large();
+  return false;
 }
 
 scheduler* receive_message_op::own_scheduler() const noexcept { return &channel_->executor(); }
@@ -77,7 +79,9 @@ result<stream_message> receive_message_op::take_result() noexcept {
   const result<void> outcome = acquire_.take_result();
   if (outcome.is_cancelled()) return cancelled_result;
   if (outcome.has_failure()) return outcome.failure();
-  return channel_->deliver();
+  result<stream_message> message = channel_->deliver();
+  channel_->serve_large();
+  return message;
 }
 
 }  // namespace detail

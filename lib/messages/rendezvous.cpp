@@ -1,6 +1,8 @@
 #include "rendezvous.hpp"
 #include "request/queue_pair.hpp"
 
+#include <cordma/detail/messages/pending_fill.hpp>
+
 #include <algorithm>
 #include <utility>
 
@@ -127,26 +129,46 @@ void message_channel::on_announce(arrived_message& a, const frame& f) {
   fetch_next();
 }
 
-/// Reads the next large messages, at most `large_ahead` at once.
+/// Reads the next large messages. At most `large_ahead` are read before they are asked for, and
+/// none while a task waits that has its message read elsewhere.
 void message_channel::fetch_next() noexcept {
   if (std::exchange(large_.is_fetching, true)) return;  // Called by the end of one of these.
   const channel_ref stay{*this};
-  while (!failed_ && large_.fetched < options_.large_ahead && !large_.announced.empty()) {
-    large_receive& l = large_.announced.pop_front();
+  while (!failed_ && !large_.announced.empty()) {
+    large_receive& l = large_.announced.front();
+    const waiting tasks = waiting_tasks();
+    const bool is_next = inbox_.empty() && &behind_.front() == &l.slot;
+    const bool is_offered = is_next && tasks.next_fill != nullptr;
+    const bool is_asked_for = is_next && tasks.has_any;
+    const bool may_wait = tasks.has_fills || large_.fetched >= options_.large_ahead;
+    if (may_wait && !is_asked_for) break;
+    l.list_hook<large_receive>::unlink();
     large_.fetching.push_back(l);
+    if (is_offered) {
+      l.fill = tasks.next_fill;
+      l.fill->offer(l);
+      continue;
+    }
     l.is_fetched = true;
     ++large_.fetched;
     try {
       l.message.reset(new large_message{memory_->allocate_uninitialized(l.length())});
-      l.lent = agent_->borrows.borrow_inline(l.terms, verbs::access::remote_read, time_point::max(),
-                                             l.borrowing);
+      borrow(l);
     } catch (const std::exception&) {
       give_up(l, errc::refused);
       continue;
     }
+    l.into = l.message->memory.slice();
     read(l);
   }
   large_.is_fetching = false;
+}
+
+/// Borrows the memory of a message, unless a wait that ended early has done so.
+void message_channel::borrow(large_receive& l) {
+  if (l.borrowing != 0) return;
+  l.lent = agent_->borrows.borrow_inline(l.terms, verbs::access::remote_read, time_point::max(),
+                                         l.borrowing);
 }
 
 /// Reads the next piece, of a size that the device takes.
@@ -154,8 +176,8 @@ void message_channel::read(large_receive& l) noexcept {
   const std::size_t size = std::min(l.length() - l.done_bytes, read_bytes_max_);
   l.reading.emplace(
       qp_->sends(),
-      cordma::read(l.message->memory.slice(l.done_bytes, size), l.lent.slice(l.done_bytes, size)),
-      l, [](large_receive& ended) noexcept { ended.channel->on_read(ended); });
+      cordma::read(l.into.slice(l.done_bytes, size), l.lent.slice(l.done_bytes, size)), l,
+      [](large_receive& ended) noexcept { ended.channel->on_read(ended); });
   l.reading->post();
 }
 
@@ -163,12 +185,15 @@ void message_channel::on_read(large_receive& l) noexcept {
   const result<std::size_t> bytes = l.reading->outcome();
   l.reading.reset();
   if (!bytes.has_value()) {
+    if (l.fill != nullptr) return l.fill->on_failed(bytes.failure());
     give_up(l, errc::lease_ended);  // The connection is about to break.
   } else if (l.done_bytes += *bytes; l.done_bytes < l.length()) {
     if (l.is_withdrawn)
       give_up(l, errc::refused);
     else
       read(l);
+  } else if (l.fill != nullptr) {
+    l.fill->on_read();
   } else {
     l.slot.bytes = l.message->bytes;
     l.slot.large = std::move(l.message);
@@ -181,7 +206,8 @@ void message_channel::on_withdraw(const frame& f) noexcept {
   large_receive* const l = find_large(f.tag);
   if (l == nullptr || std::exchange(l->is_withdrawn, true)) return;
   l->immediate.reset();
-  if (!l->is_fetched) give_up(*l, errc::refused);
+  const bool is_read = l->is_fetched || l->reading || l->done_bytes == l->length();
+  if (!is_read) give_up(*l, errc::refused);
 }
 
 large_receive* message_channel::find_large(std::uint64_t tag) noexcept {
@@ -194,8 +220,20 @@ large_receive* message_channel::find_large(std::uint64_t tag) noexcept {
 void message_channel::give_up(large_receive& l, errc why) noexcept {
   const channel_ref stay{*this};
   if (l.is_fetched) --large_.fetched;
+  if (l.fill != nullptr) l.fill->lose();
   answer(l, std::uint32_t(why));
   fetch_next();
+}
+
+/// Leaves a message to the next task that asks. A READ in flight goes on, and its slot keeps the
+/// memory.
+void message_channel::offer_again(large_receive& l) noexcept {
+  l.fill = nullptr;
+  l.reading.reset();
+  l.done_bytes = 0;
+  l.list_hook<large_receive>::unlink();
+  large_.announced.push_front(l);
+  if (l.is_withdrawn) give_up(l, errc::refused);
 }
 
 /// Tells the peer that its message is over. The receive buffer of `announce` is free, or its
@@ -204,7 +242,8 @@ void message_channel::give_up(large_receive& l, errc why) noexcept {
 /// revoked it already.
 void message_channel::answer(large_receive& l, std::uint32_t status) noexcept {
   l.lent = {};
-  if (l.borrowing != 0 && agent_ != nullptr) agent_->borrows.end_along(l.borrowing);
+  // A READ that a wait has left behind may be in flight.
+  if (l.borrowing != 0 && agent_ != nullptr) l.is_fenced = agent_->borrows.end_along(l.borrowing);
   l.message.reset();
   l.list_hook<large_receive>::unlink();
   large_.fetching.push_back(l);
@@ -229,6 +268,7 @@ void message_channel::on_answered(outgoing_frame& self,
     channel.give_back(a);
   }
   channel.announce_whole();
+  channel.fetch_next();
 }
 
 void message_channel::end_large() noexcept {
@@ -243,6 +283,7 @@ void message_channel::end_large() noexcept {
   while (!large_.fetching.empty()) {
     large_receive& l = large_.fetching.front();
     large_.has_gap |= order_ == order::as_sent;
+    if (l.fill != nullptr) l.fill->lose();
     l.slot.list_hook<arrived_message>::unlink();
     l.slot.awaited = nullptr;
     buffers_.release(l.slot);

@@ -32,11 +32,13 @@ struct large_send : list_hook<large_send>, outgoing_frame, inline_grant, frame_c
 /// A large message that the peer sends. The channel owns it.
 ///
 /// States, as the channel's lists say them:
-///   announced  by `on_announce`: waits in `announced`, for others to be fetched.
-///   fetching   by `fetch_next`: READs bring the bytes, one after the other.
+///   announced  by `on_announce`: waits in `announced`, for others to be fetched, or for a task
+///              that asks.
+///   offered    by `fetch_next`, to `fill`: its task says where the bytes go.
+///   fetching   by `fetch_next`, or by `fill`: READs bring the bytes, one after the other. When
+///              `fill` ends early, the message is announced again, by `offer_again`.
 ///   answering  by `answer`, with the message, or without one (`give_up`): `taken` waits for
-///   credit.
-///              Both states are in `fetching`.
+///              credit. This state and the two before it are in `fetching`.
 ///   deleted    by `on_answered`, when `taken` is posted, or by `end_large`.
 struct large_receive : list_hook<large_receive>, outgoing_frame, frame_cache::recycled {
   large_receive(message_channel& c, arrived_message& a, const message_protocol::frame& f) noexcept;
@@ -49,6 +51,8 @@ struct large_receive : list_hook<large_receive>, outgoing_frame, frame_cache::re
   const loan_terms terms;
   bool is_fetched = false;  ///< counted in `fetched`
   bool is_withdrawn = false;
+  pending_fill* fill = nullptr;  ///< a wait that has it read into memory of its task's choice
+  local_mr_slice into;           ///< where the READs put it
   std::unique_ptr<large_message> message;
   remote_mr lent;
   std::uint64_t borrowing = 0;  ///< the agent's number of `lent`

@@ -4,6 +4,7 @@
 #include "base/failures.hpp"
 #include "callback_queue_pair.hpp"
 #include "completion_queue_driver.hpp"
+#include "memory/chosen_memory.hpp"
 #include "verbs/shared_receive_queue.hpp"
 #include "wr_id.hpp"
 
@@ -360,11 +361,33 @@ task<shared_receives::message> shared_receives::next_message() {
                                   "the pool is for streams: set "
                                   "shared_receives_options::for_messages");
   }
+  const environment env = co_await current_environment();
   for (;;) {
     co_await untaken_.acquire();
+    // A stopped wait takes no message, even if the permit came first.
+    if (env.stop.stop_requested()) {
+      untaken_.release();
+      throw cancelled{};
+    }
     // The message of a permit has gone if its queue pair was destroyed in between.
     if (std::optional<message> m = take_oldest()) co_return std::move(*m);
   }
+}
+
+void shared_receives::copy(const message& from, const local_mr_slice& chosen) const {
+  using namespace cordma::detail;
+  copy_into(part_to_fill(chosen, from.size_bytes(), pd(), "next_message_into"),
+            from.payload().bytes());
+}
+
+void shared_receives::leave(message&& untaken) noexcept {
+  const std::uint32_t number = untaken.number_;
+  if (holders_[number] == &orphans_) return untaken.give_back();
+  untaken.pool_ = nullptr;
+  arrived_list& list = untaken_messages_;
+  if (list.oldest == arrived_list::none) list.newest = number;
+  arrived_[number].next = std::exchange(list.oldest, number);
+  untaken_.release();
 }
 
 void shared_receives::forget_messages(receive_share& of) noexcept {

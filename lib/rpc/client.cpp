@@ -9,6 +9,7 @@ void check(const client_options& o) {
   constexpr const char* name = "client_options";
   constexpr std::chrono::hours day{24};
   cordma::check(o.stream);
+  check_option("stream_options", "large_ahead", o.stream.large_ahead, 1, 64);
   check_option(name, "call_timeout", o.call_timeout, std::chrono::microseconds{1}, day);
   check_option(name, "calls_max", o.calls_max, 1, UINT16_MAX);
   check_timeout(name, "reconnect.delay", o.reconnect.delay);

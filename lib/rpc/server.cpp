@@ -8,6 +8,7 @@ namespace cordma::rpc {
 void check(const server_options& o) {
   constexpr const char* name = "server_options";
   cordma::check(o.stream);
+  check_option("stream_options", "large_ahead", o.stream.large_ahead, 1, 64);
   check_option(name, "calls_per_connection_max", o.calls_per_connection_max, 1, UINT16_MAX);
   check_option(name, "calls_max", o.calls_max, 1, 16 << 20);
   check_timeout(name, "answer_timeout", o.answer_timeout);

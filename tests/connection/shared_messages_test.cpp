@@ -4,6 +4,7 @@
 #include "support/connected_pair.hpp"
 #include "support/connection_socket.hpp"
 #include "support/held.hpp"
+#include "support/manual_executor.hpp"
 #include "support/skip.hpp"
 #include "support/unreliable.hpp"
 #include "support/until.hpp"
@@ -17,20 +18,27 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 using namespace cordma;
 using namespace std::chrono_literals;
+using support::started;
 
 namespace {
 
 using shared_message = shared_receives::message;
+using arrival = shared_receives::arrival;
 
 /// A server whose connections share one stock, and its clients.
 struct shop {
-  explicit shop(const shared_receives_options& stock, const connection_options& options = {})
-      : client_options{options},
+  explicit shop(const shared_receives_options& stock, const connection_options& options = {},
+                runtime_options of_runtime = {})
+      : rt{test::on_test_device(std::move(of_runtime))},
+        client_options{options},
         pool{rt.share_receives(stock)},
         acceptor{rt.listen({}, {}, with_pool())} {}
 
@@ -58,7 +66,7 @@ struct shop {
     rt.run(test::until(rt.executor(), [&] { return rt.executor().closer().running() == 0; }));
   }
 
-  runtime rt{test::on_test_device()};
+  runtime rt;
   connection_options client_options;
   shared_receives& pool;
   listener acceptor;
@@ -127,6 +135,148 @@ TEST_CASE("messages of a shared stock come in order, and a stopped wait loses no
   s.rt.run(stop_early());
   for (std::uint32_t n = 0; n < 4; ++n) s.rt.run(s.send(n % 2, n));
   for (std::uint32_t n = 0; n < 4; ++n) CHECK(number_in(s.next()) == n);
+}
+
+TEST_CASE("a shared message stays if another operation ends first in the same iteration",
+          "[connection][device]") {
+  runtime_options by_hand;
+  by_hand.cq.mode = completion_mode::manual;
+  shop s{{.buffers = 8, .buffer_bytes = 64, .for_messages = true}, {}, std::move(by_hand)};
+  s.open(1);
+  local_mr out = s.rt.memory().allocate_zeroed(4);
+  local_mr mark = s.rt.memory(test::all_access).allocate_zeroed(4);
+  test::put(out, 7);
+  event other{s.rt.executor()};
+  started<task<std::size_t>> both{
+      s.rt.executor(), [](event& first, shared_receives& pool) -> task<std::size_t> {
+        co_return (co_await when_any(first.wait(), pool.next_message())).index();
+      }(other, s.pool)};
+  const auto sent = s.clients[0].post(send(out.slice()));
+  const auto marked = s.clients[0].post(write(out.slice(), mark.remote_slice()));
+  s.rt.run(test::written(s.rt, mark, 7));  // The message is here, and not polled for.
+  other.set();
+  s.rt.poll();
+  s.rt.run(test::due_timers_fired());
+  REQUIRE(both.has_ended());
+  CHECK(both->take() == 0);
+  started<task<shared_message>> next{s.rt.executor(), s.pool.next_message()};
+  REQUIRE(next.has_ended());
+  CHECK(number_in(next->take()) == 7);
+}
+
+TEST_CASE("a shared message comes where the program says once it knows size and connection",
+          "[connection][device]") {
+  const bool is_uc = GENERATE(false, true);
+  // One buffer: each comes back at once.
+  shop s{{.buffers = 1, .buffer_bytes = 64, .for_messages = true},
+         is_uc ? test::unreliable() : connection_options{}};
+  s.open(3);
+  local_mr out = s.rt.memory().allocate_zeroed(64);
+  local_mr all = s.rt.memory().allocate_zeroed(3 * 64);
+  unsigned n = 0;
+  for (const std::size_t size :
+       {std::size_t{0}, std::size_t{1}, std::size_t{63}, std::size_t{64}}) {
+    for (unsigned from = 0; from < 3; ++from) {
+      std::ranges::fill(out.bytes(), std::byte(++n));
+      const auto where = [&](const arrival& next) {
+        CHECK(next.qpn == s.servers[from].verbs().num());
+        return all.slice(from * 64, next.size_bytes);
+      };
+      auto [sent, came] = s.rt.run(when_all(s.clients[from].send_with_imm(out.first(size), n),
+                                            s.pool.next_message_into(where)));
+      CHECK(came.qpn == s.servers[from].verbs().num());
+      CHECK(came.size_bytes == size);
+      CHECK(came.immediate == n);
+      CHECK_FALSE(came.is_write);
+      CHECK(std::ranges::count(all.bytes().subspan(from * 64, 64), std::byte(n)) ==
+            std::ptrdiff_t(size));
+    }
+  }
+}
+
+TEST_CASE("a WRITE with immediate data to a shared stock asks for no memory",
+          "[connection][device]") {
+  shop s{{.buffers = 1, .buffer_bytes = 64, .for_messages = true}};
+  s.open(1);
+  local_mr out = s.rt.memory().allocate_zeroed(8);
+  local_mr target = s.rt.memory(test::all_access).allocate_zeroed(8);
+  const auto never = [](const arrival&) -> local_mr_slice { throw std::runtime_error{"asked"}; };
+  for (std::uint32_t n = 1; n <= 3; ++n) {
+    auto [written, w] =
+        s.rt.run(when_all(s.clients[0].write_with_imm(out.slice(), target.remote_slice(), n),
+                          s.pool.next_message_into(never)));
+    CHECK(w.immediate == n);
+    CHECK(w.is_write);
+    CHECK(w.size_bytes == 8);
+  }
+}
+
+TEST_CASE("a shared message that the program has no memory for stays, before all others",
+          "[connection][device]") {
+  shop s{{.buffers = 4, .buffer_bytes = 64, .for_messages = true}};
+  s.open(2);
+  local_mr good = s.rt.memory().allocate_zeroed(4), gone = s.rt.memory().allocate_zeroed(4);
+  verbs::protection_domain other_pd{s.rt.context()};
+  mr_allocator elsewhere{other_pd};
+  local_mr wrong = elsewhere.allocate_zeroed(4);
+  const local_mr_slice stale = gone.slice();
+  gone.reset();
+  const auto why = [&](const local_mr_slice& given) {
+    const auto came =
+        s.rt.run(as_result(s.pool.next_message_into([given](const arrival&) { return given; })));
+    REQUIRE(came.has_failure());
+    CHECK(std::string{came.failure().call} == "next_message_into");
+    return came.failure();
+  };
+  const auto thrower = [](const arrival&) -> local_mr_slice { throw std::runtime_error{"no"}; };
+  for (std::uint32_t n = 0; n < 3; ++n) s.rt.run(s.send(n % 2, n));
+  for (std::uint32_t n = 0; n < 3; ++n) {
+    const failure little = why(good.first(3));
+    CHECK(little.code == make_error_code(errc::wrong_length));
+    CHECK_THAT(std::string{little.detail.view()}, Catch::Contains("3 bytes for a message of 4"));
+    CHECK(why(wrong.slice()).code == make_error_code(errc::wrong_protection_domain));
+    CHECK(why(stale).code == make_error_code(errc::stale_slice));
+    CHECK_THROWS_AS(s.rt.run(s.pool.next_message_into(thrower)), std::runtime_error);
+    const auto came =
+        s.rt.run(s.pool.next_message_into([&](const arrival&) { return good.slice(); }));
+    CHECK(came.qpn == s.servers[n % 2].verbs().num());
+    std::uint32_t value = 99;
+    std::memcpy(&value, good.bytes().data(), sizeof value);
+    CHECK(value == n);
+  }
+  // The last one of an empty stock stays as well, and those that come later are behind it.
+  s.rt.run(s.send(0, 3));
+  CHECK_THROWS_AS(s.rt.run(s.pool.next_message_into(thrower)), std::runtime_error);
+  s.rt.run(s.send(1, 4));
+  CHECK(number_in(s.next()) == 3);
+  CHECK(number_in(s.next()) == 4);
+}
+
+TEST_CASE("a shared message that is refused goes to the task that asked next",
+          "[connection][device]") {
+  shop s{{.buffers = 4, .buffer_bytes = 64, .for_messages = true}};
+  s.open(1);
+  local_mr to = s.rt.memory().allocate_zeroed(4);
+  std::vector<std::uint32_t> asked;
+  const auto refusing = [&]() -> task<> {
+    const auto came = co_await as_result(s.pool.next_message_into([&](const arrival& next) {
+      asked.push_back(next.immediate.value());
+      return local_mr_slice{};
+    }));
+    CHECK(came.has_failure());
+  };
+  const auto taking = [&]() -> task<> {
+    for (int n = 0; n < 2; ++n) {
+      const auto came =
+          co_await s.pool.next_message_into([&](const arrival&) { return to.slice(); });
+      asked.push_back(came.immediate.value());
+    }
+  };
+  const auto sending = [&]() -> task<> {
+    for (std::uint32_t n = 1; n <= 2; ++n) co_await s.clients[0].send_with_imm(to.slice(), n);
+  };
+  s.rt.run(when_all(refusing(), taking(), sending()));
+  CHECK(asked == std::vector<std::uint32_t>{1, 1, 2});
 }
 
 TEST_CASE("while a shared stock is empty a sender over RC waits, and nothing is lost",
@@ -257,6 +407,8 @@ TEST_CASE("a stock is for streams or for messages, and says which", "[connection
   s.open(1);
   CHECK_THROWS_WITH(message_stream{std::move(s.servers[0])}, Catch::Contains("for_messages"));
   shared_receives& of_streams = s.rt.share_receives({.buffers = 8});
+  const auto none = [](const arrival&) { return local_mr_slice{}; };
+  CHECK(s.rt.run(as_result(of_streams.next_message_into(none))).has_failure());
   const auto refused = s.rt.run(as_result(of_streams.next_message()));
   REQUIRE(refused.has_failure());
   CHECK_THAT(refused.failure().to_string(), Catch::Contains("for_messages"));
@@ -267,10 +419,13 @@ TEST_CASE("a shared message in a warm program allocates nothing", "[connection][
   shop s{{.buffers = 8, .buffer_bytes = 64, .for_messages = true}};
   s.open(3);
   local_mr out = s.rt.memory().allocate_zeroed(4);
+  const auto where = [&](const arrival& next) { return out.first(next.size_bytes); };
   const auto exchange = [&](unsigned rounds) -> task<> {
     for (unsigned n = 0; n < rounds; ++n) {
       co_await s.clients[n % 3].send(out.slice());
       static_cast<void>(co_await s.pool.next_message());
+      co_await s.clients[n % 3].send(out.slice());
+      static_cast<void>(co_await s.pool.next_message_into(where));
     }
   };
   s.rt.run(exchange(30));

@@ -222,3 +222,88 @@ TEST_CASE("a peer that lends what cannot be read, or less than it says, is cut o
     CHECK(receiving->failed());
   }
 }
+
+namespace {
+
+stream_options fetches_on_demand() {
+  stream_options options = of_victim;
+  options.large_ahead = 0;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("a peer that announces much makes a program that fetches on demand hold nothing for it",
+          "[messages][device][R4]") {
+  siege s{honest, fetches_on_demand()};
+  const auto before = test::held_by(s.rt);
+  for (const std::uint64_t tag : {1u, 2u, 3u, 4u})
+    s.say({.kind = message_kind::announce, .tag = tag, .loan = s.lent()});
+  const auto small = bytes_of("ours");
+  s.rt.run(s.victim.send(small));
+  static_cast<void>(s.answer(message_kind::data));
+  CHECK(s.heard.empty());
+  CHECK(test::held_by(s.rt) == before);
+  CHECK(s.victim.counters().large_received == 0);
+  // Each is there when the program asks for it.
+  for (const std::uint64_t tag : {1u, 2u, 3u, 4u}) {
+    CHECK(std::ranges::equal(s.next().bytes(), s.large));
+    CHECK(s.answer(message_kind::taken).tag == tag);
+    s.say({.kind = message_kind::credit});
+  }
+}
+
+TEST_CASE("a peer that lends what cannot be read ends a wait as it ends the connection",
+          "[messages][device][R4]") {
+  for (const bool is_too_long : {false, true}) {
+    siege s{honest, fetches_on_demand()};
+    local_mr memory = s.rt.memory().allocate_zeroed(2 * announced_bytes);
+    const auto where = [&](const message_stream::arrival& next) {
+      return memory.first(next.size_bytes);
+    };
+    loan_terms lent = s.lent(is_too_long ? announced_bytes + 1 : announced_bytes);
+    if (!is_too_long) lent.rkey = ~lent.rkey;
+    s.say({.kind = message_kind::announce, .tag = 9, .loan = lent});
+    started<task<message_stream::arrival>> receiving{s.rt.executor(), s.victim.receive_into(where)};
+    s.wait_for([&] { return !s.victim.connection().is_open() && receiving.has_ended(); });
+    CHECK(code_of(receiving->take_result()) == s.victim.connection().why_lost()->code);
+    CHECK(s.victim.counters().large_received == 0);
+  }
+}
+
+TEST_CASE("a peer that gives no credit holds up the next large message, and no longer",
+          "[messages][device][R4]") {
+  siege s{honest, fetches_on_demand()};
+  local_mr memory = s.rt.memory().allocate_zeroed(announced_bytes);
+  const auto where = [&](const message_stream::arrival& next) {
+    return memory.first(next.size_bytes);
+  };
+  const auto small = bytes_of("ours");
+  for (int n = 0; n < 3; ++n) s.rt.run(s.victim.send(small));
+  for (const std::uint64_t tag : {1u, 2u, 3u, 4u})
+    s.say({.kind = message_kind::announce, .tag = tag, .loan = s.lent()});
+  // When a WRITE has ended, the frames that were posted before it have arrived.
+  const auto answered = [&] {
+    s.rt.run(s.victim.connection().write(const_local_mr_slice{}, {}));
+    while (s.client.qp().receives().pending_messages() > 0)
+      s.hear(s.rt.run(s.client.next_message()));
+    return std::ranges::count(s.heard, message_kind::taken, &frame::kind);
+  };
+  unsigned taken = 0;
+  const auto receive = [&] {
+    return started<task<message_stream::arrival>>{s.rt.executor(), s.victim.receive_into(where)};
+  };
+  do {
+    auto receiving = receive();
+    s.wait_for([&] { return receiving.has_ended(); });
+    CHECK(receiving->take_result()->is_large);
+    ++taken;
+  } while (answered() == taken);
+  REQUIRE(taken < 4);
+  auto receiving = receive();
+  CHECK(answered() < taken);
+  CHECK_FALSE(receiving.has_ended());
+  s.say({.kind = message_kind::credit});
+  s.wait_for([&] { return receiving.has_ended(); });
+  CHECK(receiving->take_result()->is_large);
+}

@@ -35,6 +35,7 @@ class CORDMA_EXPORT semaphore {
   void close(const failure& reason) noexcept;
   [[nodiscard]] bool is_closed() const noexcept { return closed_.has_value(); }
   [[nodiscard]] std::size_t available() const noexcept { return permits_; }
+  [[nodiscard]] bool has_waiters() const noexcept { return !waiting_.empty(); }
 
  private:
   void serve_waiting() noexcept;
@@ -74,6 +75,10 @@ class CORDMA_EXPORT [[nodiscard]] semaphore::acquire_op : public operation_base<
     semaphore_->waiting_.push_back(*this);
     begin(w, env);
     return false;
+  }
+  /// Returns true while the operation waits, and is served before all others.
+  [[nodiscard]] bool is_next() const noexcept {
+    return semaphore_->has_waiters() && &semaphore_->waiting_.front() == this;
   }
   [[nodiscard]] bool was_stopped() const noexcept { return state_ == state::stopped; }
   [[nodiscard]] bool failed() const noexcept { return was_stopped() || state_ == state::closed; }

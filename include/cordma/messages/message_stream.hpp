@@ -5,6 +5,7 @@
 #include <cordma/detail/base/counted.hpp>
 #include <cordma/detail/base/export.hpp>
 #include <cordma/detail/messages/message_content.hpp>
+#include <cordma/detail/messages/pending_fill.hpp>
 #include <cordma/detail/messages/receive_message_op.hpp>
 #include <cordma/memory/slice.hpp>
 
@@ -14,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 namespace cordma {
@@ -28,8 +30,9 @@ struct stream_options {
   std::size_t buffer_bytes = 4096;
   /// Bytes of the longest message that is taken: `buffer_bytes` to 1 GiB.
   std::size_t message_bytes_max = std::size_t{64} << 20;
-  /// Large messages that are fetched before anybody asks for them: 1 to 64. The peer can make this
-  /// side allocate at most `large_ahead` times `message_bytes_max`.
+  /// Large messages that are fetched before anybody asks for them: 0 to 64, and for calls at least
+  /// 1. The peer can make this side allocate at most `large_ahead` times `message_bytes_max`, and
+  /// once more while a task is in `receive`. With 0, `receive_into` copies no large message.
   unsigned large_ahead = 2;
   /// How long `send` waits for the peer to make its end of the stream. A call has its own deadline.
   time_span open_timeout = std::chrono::seconds{10};
@@ -115,6 +118,29 @@ class CORDMA_EXPORT message_stream {
   /// Waits for the next message. A wait that is stopped loses no message.
   /// \errors  errc::disconnected and others of a lost connection, once what came before is taken.
   [[nodiscard]] detail::receive_message_op receive() noexcept;
+
+  /// The next message, before it is taken: `size_bytes`, `immediate`, and whether it `is_large`.
+  using arrival = detail::message_arrival;
+  /// Receives the next message into memory of `connection::memory()` that `where` gives for it.
+  /// There must be room for `size_bytes`; what is behind them stays as it is. A large message is
+  /// read there by RDMA, unless it was fetched ahead (`large_ahead`). Others are copied. Tasks are
+  /// served in the order in which they asked, be it here or by `receive`.
+  ///
+  /// `where` runs in a task, once the message is known. If the sender withdraws the message
+  /// meanwhile, `where` runs again for the next one. Whatever else ends the wait early leaves the
+  /// message to the next that asks: a stop, an exception of `where`, memory that does not fit. A
+  /// READ in flight then goes on. Its memory stays, and the bytes are undefined, until a later
+  /// READ of this connection has ended.
+  /// \errors  what `where` throws. errc::wrong_length: too little room; both numbers are named.
+  ///   errc::stale_slice; errc::wrong_protection_domain; errc::access_denied: no local_write. As
+  ///   `receive`.
+  /// \cost  no allocation once warm.
+  template <class Where>
+    requires(std::is_invocable_r_v<local_mr_slice, Where&, const arrival&>)
+  [[nodiscard]] task<arrival> receive_into(Where where) {
+    CORDMA_ASSERT(bool(channel_), "used an empty stream");
+    return detail::receive_into(channel_, std::move(where));
+  }
 
   /// Lets the messages that were sent arrive, and closes the connection (`connection::close`).
   task<> close();

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -98,6 +99,25 @@ class CORDMA_EXPORT shared_receives : private timer {
   /// loses nothing. The wait does not end with a connection: others may come.
   /// \errors errc::not_supported: the pool is not `for_messages`.
   [[nodiscard]] task<message> next_message();
+  /// A message of any connection, before its bytes are taken. The members are `message`'s.
+  struct arrival {
+    std::uint32_t qpn = 0;
+    std::size_t size_bytes = 0;
+    std::optional<std::uint32_t> immediate{};
+    bool is_write = false;
+  };
+  /// Copies the next message of any connection into memory that `where` gives for it, and returns
+  /// its buffer at once. The memory has room for `size_bytes`, and is of the pool's domain. Tasks
+  /// are served in the order in which they asked, be it here or by `next_message`.
+  ///
+  /// A WRITE with immediate data needs no memory: `where` is not called. After an exception of
+  /// `where`, and after memory that does not fit, the message stays for the next task that asks.
+  /// \errors as `next_message`; what `where` throws. errc::wrong_length: too little room; both
+  ///   numbers are named. errc::stale_slice; errc::wrong_protection_domain; errc::access_denied: no
+  ///   local_write.
+  template <class Where>
+    requires(std::is_invocable_r_v<local_mr_slice, Where&, const arrival&>)
+  [[nodiscard]] task<arrival> next_message_into(Where where);
   /// Ends when the device has fewer than `limit` of the buffers (IBTA 10.2.9.2), which it tells
   /// once for each call. Ends at once if they are fewer already. A later call replaces the limit of
   /// one that still waits; both end.
@@ -147,6 +167,11 @@ class CORDMA_EXPORT shared_receives : private timer {
 
   [[nodiscard]] std::optional<message> take_oldest() noexcept;
   [[nodiscard]] std::optional<std::uint32_t> take_untaken() noexcept;
+  /// Copies a message. \errors as `next_message_into`.
+  void copy(const message& from, const local_mr_slice& chosen) const;
+  /// Leaves a message that `next_message` gave to the next that asks, unless its queue pair has
+  /// gone.
+  void leave(message&& untaken) noexcept;
   void append(arrived_list& to, std::uint32_t number) noexcept;
   /// Notes what a CQE tells of the message in a buffer.
   void note_arrival(std::uint32_t number, const ibv_wc& wc) noexcept;
@@ -269,5 +294,23 @@ class CORDMA_EXPORT shared_receives::message {
   std::optional<std::uint32_t> immediate_;
   bool is_write_ = false;
 };
+
+template <class Where>
+  requires(std::is_invocable_r_v<local_mr_slice, Where&, const shared_receives::arrival&>)
+task<shared_receives::arrival> shared_receives::next_message_into(Where where) {
+  message next = co_await next_message();
+  const arrival about{.qpn = next.qpn(),
+                      .size_bytes = next.size_bytes(),
+                      .immediate = next.immediate(),
+                      .is_write = next.is_write()};
+  if (about.is_write) co_return about;
+  try {
+    copy(next, where(about));
+  } catch (...) {
+    leave(std::move(next));
+    throw;
+  }
+  co_return about;
+}
 
 }  // namespace cordma
