@@ -143,7 +143,13 @@ class asio_wait final : private waiter, public frame_cache::recycled {
  public:
   static void start(asio::io_context& context, Op&& op, Handler&& handler) {
     auto* const self = new asio_wait{context, std::move(op), std::move(handler)};
-    if (self->op_.start(*self, {nullptr, stop_token{self->stop_}})) self->end();
+    bool has_ended = true;
+    try {
+      has_ended = self->op_.start(*self, {nullptr, stop_token{self->stop_}});
+    } catch (...) {
+      self->not_started_ = std::current_exception();
+    }
+    if (has_ended) self->end();
   }
 
  private:
@@ -176,6 +182,7 @@ class asio_wait final : private waiter, public frame_cache::recycled {
     std::exception_ptr thrown;
     std::optional<stored> got;
     try {
+      if (not_started_) std::rethrow_exception(std::move(not_started_));
       if constexpr (std::is_void_v<value>) {
         op_.take();
       } else {
@@ -220,6 +227,7 @@ class asio_wait final : private waiter, public frame_cache::recycled {
   Handler handler_;
   asio::io_context& in_;
   stop_source stop_;
+  std::exception_ptr not_started_;
 };
 
 }  // namespace detail

@@ -89,8 +89,8 @@ local_mr registration_cache::add(local_mr fresh, bool is_writable) {
     gone.splice(gone.begin(), made);
     return hold(*other, memory);
   }
-  supersede(e, gone);
   if (!has_room_for(memory.size())) return admit_guest(std::move(e.memory));
+  supersede(e, gone);
   index_of(is_writable).emplace(memory.data(), made.begin());
   all_.splice(all_.begin(), made);
   count_.bytes.add(memory.size());

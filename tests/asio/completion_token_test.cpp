@@ -24,6 +24,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 
@@ -60,6 +61,14 @@ struct asio_program {
 };
 
 task<int> give(int value) { co_return value; }
+/// An operation that cannot start, as one for which there is no memory.
+struct without_memory : operation_base<without_memory> {
+  using value_type = int;
+  bool start(waiter&, const environment&) { throw std::bad_alloc{}; }
+  [[nodiscard]] bool failed() const noexcept { return false; }
+  int take() noexcept { return 0; }
+};
+
 task<int> refuse() {
   throw error{{.code = errc::refused, .call = "here"}};
   co_return 0;
@@ -164,6 +173,38 @@ TEST_CASE("a cancellation where no scheduler is known ends after the signal", "[
   CHECK_FALSE(called);
   p.settle();
   CHECK(called);
+}
+
+TEST_CASE("an operation that cannot start ends with what it threw, and leaves nothing", "[asio]") {
+  asio_program p;
+  asio::cancellation_signal signal;
+  auto held = std::make_shared<int>(0);
+  const std::weak_ptr<int> left = held;
+  std::exception_ptr thrown;
+  auto callback = [&thrown, held = std::move(held)](std::exception_ptr why, int) {
+    thrown = std::move(why);
+  };
+  async_await(p.context, without_memory{},
+              asio::bind_cancellation_slot(signal.slot(), std::move(callback)));
+  CHECK(thrown == nullptr);
+  p.settle();
+  REQUIRE(thrown != nullptr);
+  CHECK_THROWS_AS(std::rethrow_exception(thrown), std::bad_alloc);
+  CHECK(left.expired());
+  CHECK_FALSE(signal.slot().has_handler());
+}
+
+TEST_CASE("a coroutine of asio goes on after an operation that cannot start", "[asio]") {
+  asio_program p;
+  bool goes_on = false;
+  p.run([&]() -> asio::awaitable<void> {
+    try {
+      co_await async_await(p.context, without_memory{}, use_awaitable);
+    } catch (const std::bad_alloc&) {
+      goes_on = true;
+    }
+  }());
+  CHECK(goes_on);
 }
 
 TEST_CASE("a connection serves coroutines of asio", "[asio][device]") {

@@ -170,6 +170,23 @@ TEST_CASE("a registration that is held stays, and one without room ends with its
   CHECK(m.external() == 2 * kib);
 }
 
+TEST_CASE("a registration without room takes nobody's place", "[memory][device][M12]") {
+  cached_memory m{100, 10 * kib};
+  buffer bytes(11 * kib);
+  const std::span<std::byte> all{bytes};
+  const local_mr held = m.memory.register_cached(all.first(2 * kib));
+  static_cast<void>(m.memory.register_cached(all.subspan(4 * kib, 4 * kib)));
+  CHECK(m.registered() == 2);
+  const local_mr guest = m.memory.register_cached(all);
+  CHECK(m.registered() == 3);
+  CHECK(m.cached() == 6 * kib);
+  CHECK(m.memory.counters().cache_evictions == 0);
+  const local_mr again = m.memory.register_cached(all.first(2 * kib));
+  CHECK(again.slice().lkey() == held.slice().lkey());
+  static_cast<void>(m.memory.register_cached(all.subspan(4 * kib, 4 * kib)));
+  CHECK(m.registered() == 3);
+}
+
 TEST_CASE("a cache without room keeps nothing, and registers each time", "[memory][device][M12]") {
   cached_memory m{0};
   buffer a(kib);
