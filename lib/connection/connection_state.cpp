@@ -64,15 +64,6 @@ verbs::access granted(const verbs::context& ctx, const connection_options& optio
   return ctx.limits().atomic == IBV_ATOMIC_NONE ? wanted & ~verbs::access::remote_atomic : wanted;
 }
 
-handshake::service service_of(verbs::queue_pair_type transport) noexcept {
-  switch (transport) {
-    case verbs::queue_pair_type::uc: return handshake::service::unreliable;
-    case verbs::queue_pair_type::xrc_initiator: return handshake::service::xrc_initiator;
-    case verbs::queue_pair_type::xrc_target: return handshake::service::xrc_target;
-    default: return handshake::service::reliable;
-  }
-}
-
 /// Returns a target's domain; null for any other side.
 verbs::xrc_domain* domain_of(const verbs::context& ctx, const connection_options& options) {
   if (options.transport != verbs::queue_pair_type::xrc_target) return nullptr;
@@ -180,7 +171,7 @@ connection_state::connection_state(const connection_resources& r, const connecti
           port_.is_ethernet() ? handshake::link_layer::ethernet : handshake::link_layer::infiniband,
       .gid_kind = gid_.type,
       .mtu = port_.mtu_active,
-      .service = service_of(options.transport),
+      .service = handshake::service_of(options.transport),
       .lid = port_.lid,
       .gid = gid_.gid,
       .qpn = qp.verbs().num(),

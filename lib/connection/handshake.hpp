@@ -49,6 +49,7 @@ enum class service : std::uint8_t {
 const char* to_string(link_layer layer) noexcept;
 const char* to_string(transport kind) noexcept;
 const char* to_string(service kind) noexcept;
+service service_of(verbs::queue_pair_type transport) noexcept;
 /// Returns the service that the peer of a side with this one has.
 service peer_of(service local) noexcept;
 

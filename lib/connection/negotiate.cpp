@@ -107,6 +107,15 @@ verbs::address_vector address_of(const hello& local, const hello& remote, std::u
 
 }  // namespace
 
+service service_of(verbs::queue_pair_type transport) noexcept {
+  switch (transport) {
+    case verbs::queue_pair_type::uc: return service::unreliable;
+    case verbs::queue_pair_type::xrc_initiator: return service::xrc_initiator;
+    case verbs::queue_pair_type::xrc_target: return service::xrc_target;
+    default: return service::reliable;
+  }
+}
+
 service peer_of(service local) noexcept {
   switch (local) {
     case service::xrc_initiator: return service::xrc_target;
