@@ -18,15 +18,14 @@ using support::started;
 constexpr std::size_t kept_max = 6;
 
 task<stream_message> receive(channel_ref channel) {
-  co_await static_cast<stream_channel&>(*channel.get()).messages().acquire();
-  co_return channel->deliver();
+  co_return co_await detail::receive_message_op{static_cast<stream_channel&>(*channel.get())};
 }
 
 /// The victim's program: what it sends, waits for and keeps.
 class program {
  public:
   program(test::agent_world& world, stream_channel& channel)
-      : executor_{world.executor}, channel_{channel} {
+      : executor_{world.executor}, channel_{channel}, memory_{world.memory} {
     std::ranges::fill(source_, std::byte{0x77});
   }
 
@@ -43,11 +42,12 @@ class program {
         if (sending) sending->request_stop();
         return;
       case 4:
-      case 5:
         if (!receiving && kept_.size() < kept_max)
           receiving.emplace(executor_, receive(channel_ref{channel_}));
         return;
+      case 5: return fill(what / 8);
       case 6:
+        if (what >= 0x80) return stop_fill(what / 8);
         if (receiving) receiving->request_stop();
         return;
       case 7:
@@ -68,6 +68,12 @@ class program {
       }
       r.reset();
     }
+    for (auto& f : fills_) {
+      if (!f || !f->has_ended()) continue;
+      if (auto outcome = (**f).take_result(); outcome.has_value())
+        must(outcome->size_bytes <= large_max, "no message is longer than was agreed");
+      f.reset();
+    }
   }
   /// Gives up all that it waits for; a turn later nothing waits.
   void stop() {
@@ -75,16 +81,40 @@ class program {
       if (s) s->request_stop();
     for (auto& r : receives_)
       if (r) r->request_stop();
+    for (auto& f : fills_)
+      if (f) f->request_stop();
   }
   void drop() {
     collect();
     const auto waits = [](const auto& one) { return one.has_value(); };
     must(std::ranges::none_of(sends_, waits), "a send that was stopped, or is cut off, has ended");
     must(std::ranges::none_of(receives_, waits), "and so has a receive");
+    must(std::ranges::none_of(fills_, waits), "and one into chosen memory");
     kept_.clear();
   }
 
  private:
+  /// Receives into memory of which some is too short.
+  void fill(unsigned how) {
+    auto& filling = fills_[how % fills_.size()];
+    if (filling) return;
+    local_mr& memory = targets_[how % fills_.size()];
+    if (memory.size_bytes() == 0) memory = memory_.allocate_uninitialized(large_max);
+    const std::size_t room = how < 28 ? large_max : large_max / 2;
+    const auto where = [&memory, room](const detail::message_arrival& next) {
+      must(next.size_bytes <= large_max, "nor is one that is only known");
+      return memory.first(std::min(memory.size_bytes(), room));
+    };
+    filling.emplace(executor_,
+                    detail::receive_into(detail::counted_ref<stream_channel>{channel_}, where));
+  }
+  /// Stops a wait, destroys it, or frees its memory.
+  void stop_fill(unsigned how) {
+    auto& filling = fills_[how % fills_.size()];
+    if (how % 8 < 3) return filling.reset();
+    if (how % 8 < 5) return targets_[how % fills_.size()].reset();
+    if (filling) filling->request_stop();
+  }
   void send(std::optional<started<task<>>>& sending, std::size_t size, std::uint8_t how) {
     if (sending) return;
     const auto immediate = how >= 0x80 ? std::optional<std::uint32_t>{how} : std::nullopt;
@@ -97,6 +127,9 @@ class program {
   std::array<std::byte, large_max> source_;
   std::array<std::optional<started<task<>>>, 6> sends_;
   std::array<std::optional<started<task<stream_message>>>, 2> receives_;
+  mr_allocator& memory_;
+  std::array<local_mr, 2> targets_;
+  std::array<std::optional<started<task<detail::message_arrival>>>, 2> fills_;
   std::vector<stream_message> kept_;
 };
 
