@@ -105,7 +105,8 @@ typedef struct cordma_options {
   int loop;            /**< A cordma_loop. */
   int pins;            /**< Not 0: its own thread stays on `cpu`. */
   unsigned cpu;
-  unsigned receives;       /**< Receive buffers of each connection; 0: 64. At most 4096. */
+  unsigned receives;       /**< Receive buffers of each connection, also of those that are not
+                                accepted yet; 0: 64. At most 4096. */
   uint32_t receive_bytes;  /**< Bytes of each: the longest message. 0: 4096. At most 1 GiB. */
   uint64_t lend_bytes_max; /**< What each peer may borrow by `cordma_request`; 0: nothing. */
   int insecure;            /**< Not 0: listeners may be reached by strangers (docs/security.md). */
@@ -130,7 +131,8 @@ CORDMA_API int cordma_listen(cordma_context context, const char* address, cordma
 /** Writes the address, as `cordma_connect` takes it, with its final 0. \errors CORDMA_WRONG_LENGTH:
  * longer than `room`. */
 CORDMA_API int cordma_address(cordma_listener listener, char* text, size_t room);
-/** Waits for the next client. \errors CORDMA_WRONG_STATE: between `cordma_start` and `_stop`. */
+/** Waits for the next client. What it has sent already is there. \errors CORDMA_WRONG_STATE:
+ * between `cordma_start` and `_stop`. */
 CORDMA_API int cordma_accept(cordma_listener listener, int64_t timeout_us, cordma_connection* made);
 /** Frees the port. Accepted connections stay. */
 CORDMA_API int cordma_close(cordma_listener listener);

@@ -34,9 +34,6 @@ private_bytes said_to_peers(std::uint32_t receive_bytes) noexcept {
 connection_object::connection_object(context& of, connection made)
     : object{of}, link{std::move(made)} {
   peer_receive_bytes = heard_from(link.peer_private_data());
-  const std::size_t each = of.receive_bytes;
-  ring = link.memory().allocate_uninitialized(each * of.receives);
-  for (unsigned i = 0; i < of.receives; ++i) link.post_recv(ring.slice(i * each, each));
 }
 
 void connection_object::deliver(const message& next, void* into, std::size_t room,

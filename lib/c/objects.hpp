@@ -49,7 +49,6 @@ struct listener_object final : object {
 
 struct connection_object final : object {
   static constexpr kind is = kind::connection;
-  /// Gives the device its receive buffers. \errors what `mr_allocator` and `post_recv` throw.
   connection_object(context& of, connection made);
   ~connection_object() override = default;
 
@@ -59,7 +58,6 @@ struct connection_object final : object {
   void repost(const message& next);
 
   connection link;
-  local_mr ring;
   std::uint32_t peer_receive_bytes = UINT32_MAX;  ///< The peer's longest message, if it said so.
   std::optional<message> kept;
   cordma_received* received = nullptr;

@@ -24,6 +24,20 @@ TEST_CASE("a program in C11 sends a message", "[c][device]") {
   CHECK(std::string(text.data(), about.bytes) == "hello from C");
 }
 
+TEST_CASE("a message that a client sent before it was accepted is there", "[c][device]") {
+  const c_server server;
+  const c_context client;
+  const c_memory memory{client, 64};
+  memory.put("early");
+  cordma_connection here = nullptr;
+  CHECK_OK(cordma_connect(client, server.address.c_str(), long_us, &here));
+  CHECK_OK(cordma_send(here, memory, 0, 5, long_us));
+  const cordma_connection there = server.accept();
+  std::array<char, 16> text{};
+  CHECK_OK(cordma_receive(there, text.data(), text.size(), nullptr, long_us));
+  CHECK(std::string(text.data()) == "early");
+}
+
 TEST_CASE("messages arrive in order, with and without an immediate", "[c][device]") {
   const c_pair both;
   const c_memory memory{both.client, 64};
