@@ -18,7 +18,9 @@
  * limit; 0 takes only what is there. A late call gives `CORDMA_TIMED_OUT`. A request that the
  * device has got goes on: its memory stays registered until it ends, and a READ may still fill it.
  * A message that was not received stays for the next call. Functions without `timeout_us` wait for
- * no peer.
+ * no peer. With `CORDMA_THREAD`, a late call that has not begun, as a callback keeps the context's
+ * thread, does nothing. One that has begun, one with 0, one without `timeout_us`, and
+ * `cordma_disconnect` and `cordma_release` take as much longer as the callback does.
  *
  * **Callbacks** run on the context's thread: its own, or the program's in `cordma_dispatch` and in
  * blocking calls. They may make any call that does not wait, and close anything but a context. One
