@@ -36,6 +36,16 @@ connection_object::connection_object(context& of, connection made)
   peer_receive_bytes = heard_from(link.peer_private_data());
 }
 
+receiver::receiver(connection_object& of) {
+  if (of.received != nullptr)
+    throw misuse{CORDMA_WRONG_STATE, "the connection's messages go to its receive callback"};
+  if (of.is_receiving)
+    throw misuse{CORDMA_WRONG_STATE,
+                 "another call waits for the connection's messages: one receives at a time"};
+  of.is_receiving = true;
+  of_ = ref<connection_object>{of};
+}
+
 void connection_object::deliver(const message& next, void* into, std::size_t room,
                                 cordma_message* about) {
   const auto bytes = next.payload().bytes();
