@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The server is a member, too: there are at most 63 clients. */
 enum { MEMBERS_MAX = 64, BLOCK_BYTES = 64, ADDRESS_BYTES = 64, ROUNDS = 100 };
 static const int64_t deadline_us = 30 * 1000 * 1000;
 

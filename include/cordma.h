@@ -2,23 +2,28 @@
  * \file
  * cordma for C: RDMA by blocking calls, by callbacks, or both. docs/c.md is the guide.
  *
- * **Outcomes.** Each function returns 0 (`CORDMA_OK`) or another status, and never throws, aborts
- * or leaves an output half written. `cordma_error_text` then says which call failed, on what, and
- * the way out.
+ * **Outcomes.** Each function returns 0 (`CORDMA_OK`) or another status, and never throws or
+ * aborts. After a failure, a handle that the call would have made is null. `into` of a
+ * `cordma_all_to_all` may have got some peers' blocks, and `about` tells of a message that is
+ * longer than `room`. `cordma_error_text` says which call failed, on what, and the way out.
  *
  * **Handles** are numbers that look like pointers: nobody reads memory through one. A handle that
  * is null, closed or of another kind is refused with `CORDMA_BAD_HANDLE`, for ever: its number does
  * not come back. Closing a context closes everything made from it.
  *
  * **Threads.** A context belongs to the thread that made it; from another, each call gives
- * `CORDMA_WRONG_THREAD`. With `CORDMA_THREAD` the context has a thread of its own. Then any thread
- * may call: the call is done there while the caller waits.
+ * `CORDMA_WRONG_THREAD`. Release the context there: once that thread has ended, nobody can, and
+ * what the context holds stays until the process ends. With `CORDMA_THREAD` the context has a
+ * thread of its own. Then any thread may call: the call is done there while the caller waits. One
+ * call at a time receives from a connection.
  *
  * **Time** is in microseconds. `timeout_us` is how long a call may take; `CORDMA_FOREVER` sets no
  * limit; 0 takes only what is there. A late call gives `CORDMA_TIMED_OUT`. A request that the
  * device has got goes on: its memory stays registered until it ends, and a READ may still fill it.
  * A message that was not received stays for the next call. Functions without `timeout_us` wait for
- * no peer.
+ * no peer. With `CORDMA_THREAD`, a late call that has not begun, as a callback keeps the context's
+ * thread, does nothing. One that has begun, one with 0, one without `timeout_us`, and
+ * `cordma_disconnect` and `cordma_release` take as much longer as the callback does.
  *
  * **Callbacks** run on the context's thread: its own, or the program's in `cordma_dispatch` and in
  * blocking calls. They may make any call that does not wait, and close anything but a context. One
@@ -56,7 +61,8 @@ enum cordma_status {
   CORDMA_OK = 0,
   CORDMA_TIMED_OUT = 1,
   CORDMA_DISCONNECTED = 2, /**< The connection was closed or lost, by either side. */
-  CORDMA_CLOSED = 3,       /**< Closed on this side while the call waited. */
+  CORDMA_CLOSED = 3,       /**< The listener was closed while the call waited, or the connection was
+                              dropped: its `cordma_disconnect` was late. */
   CORDMA_OUT_OF_RANGE = 4, /**< Offset and length do not lie in the memory. */
   CORDMA_ACCESS_DENIED = 7,
   CORDMA_MISALIGNED = 8,   /**< An atomic's remote address is no multiple of 8. */
@@ -105,7 +111,8 @@ typedef struct cordma_options {
   int loop;            /**< A cordma_loop. */
   int pins;            /**< Not 0: its own thread stays on `cpu`. */
   unsigned cpu;
-  unsigned receives;       /**< Receive buffers of each connection; 0: 64. At most 4096. */
+  unsigned receives;       /**< Receive buffers of each connection, also of those that are not
+                                accepted yet; 0: 64. At most 4096. */
   uint32_t receive_bytes;  /**< Bytes of each: the longest message. 0: 4096. At most 1 GiB. */
   uint64_t lend_bytes_max; /**< What each peer may borrow by `cordma_request`; 0: nothing. */
   int insecure;            /**< Not 0: listeners may be reached by strangers (docs/security.md). */
@@ -125,16 +132,20 @@ CORDMA_API int cordma_release(cordma_context context, int64_t timeout_us);
 /* ---------------------------------------------------------------------------- connections */
 
 /** Listens on "host:port" (port 0: the kernel chooses), "unix:path" or "rdma_cm:host:port"; null:
- * loopback, any port. \errors CORDMA_ERRNO + EADDRINUSE and others. */
+ * loopback, any port. A host's name is looked up as by `cordma_connect`.
+ * \errors CORDMA_ERRNO + EADDRINUSE and others. */
 CORDMA_API int cordma_listen(cordma_context context, const char* address, cordma_listener* made);
 /** Writes the address, as `cordma_connect` takes it, with its final 0. \errors CORDMA_WRONG_LENGTH:
  * longer than `room`. */
 CORDMA_API int cordma_address(cordma_listener listener, char* text, size_t room);
-/** Waits for the next client. \errors CORDMA_WRONG_STATE: between `cordma_start` and `_stop`. */
+/** Waits for the next client. What it has sent already is there. \errors CORDMA_WRONG_STATE:
+ * between `cordma_start` and `_stop`. */
 CORDMA_API int cordma_accept(cordma_listener listener, int64_t timeout_us, cordma_connection* made);
 /** Frees the port. Accepted connections stay. */
 CORDMA_API int cordma_close(cordma_listener listener);
-/** \errors CORDMA_ERRNO + ECONNREFUSED and others; CORDMA_REFUSED; docs/errors.md has all. */
+/** Connects to a listener. A host's name is looked up first, however long that takes, and the
+ * context's thread does nothing else meanwhile; a numeric address is not looked up.
+ * \errors CORDMA_ERRNO + ECONNREFUSED and others; CORDMA_REFUSED; docs/errors.md has all. */
 CORDMA_API int cordma_connect(cordma_context context, const char* address, int64_t timeout_us,
                               cordma_connection* made);
 /** Ends a connection: waits for what is posted and for the peer's goodbye. The handle is closed
@@ -200,7 +211,8 @@ CORDMA_API int cordma_send_immediate(cordma_connection connection, cordma_memory
                                      size_t offset, size_t bytes, uint32_t immediate,
                                      int64_t timeout_us);
 /** Copies the next message into any memory. \errors CORDMA_WRONG_LENGTH: `room` is less than
- * `about->bytes`; the message stays the next one. `about` may be null. */
+ * `about->bytes`; the message stays the next one. CORDMA_WRONG_STATE: another call receives from
+ * the connection, or its receive callback. `about` may be null. */
 CORDMA_API int cordma_receive(cordma_connection connection, void* into, size_t room,
                               cordma_message* about, int64_t timeout_us);
 CORDMA_API int cordma_write(cordma_connection connection, cordma_memory memory, size_t offset,
@@ -227,7 +239,7 @@ CORDMA_API int cordma_broadcast(const cordma_connection* peers, size_t count, co
 /** Sends block k of `bytes` each to peer k, and puts peer k's into block k of `into`. Each of the
  * `count` sides calls it, with the sides in one order, and null in its own position, where the
  * block is copied. The memory has `count * bytes` at `offset`, as `into` has. A block is at most
- * `receive_bytes`. */
+ * `receive_bytes`. \errors CORDMA_WRONG_STATE: another call receives from a peer, or a callback. */
 CORDMA_API int cordma_all_to_all(const cordma_connection* peers, size_t count, cordma_memory memory,
                                  size_t offset, void* into, size_t bytes, int64_t timeout_us);
 
@@ -256,11 +268,11 @@ CORDMA_API int cordma_set_accept_callback(cordma_listener listener, cordma_accep
                                           void* user);
 CORDMA_API int cordma_start(cordma_listener listener);
 CORDMA_API int cordma_stop(cordma_listener listener);
-/** Connects in the background. */
+/** Connects in the background, but for looking up a host's name, as `cordma_connect`. */
 CORDMA_API int cordma_start_connect(cordma_context context, const char* address, int64_t timeout_us,
                                     cordma_connected* connected, void* user);
 /** All messages go to `received` from now on, first those that have come. `failed` may be null.
- * Once per connection. */
+ * Once per connection. \errors CORDMA_WRONG_STATE: a call waits for a message. */
 CORDMA_API int cordma_set_receive_callback(cordma_connection connection, cordma_received* received,
                                            cordma_failed* failed, void* user);
 

@@ -47,6 +47,8 @@ template <class T>
 }
 
 [[noreturn]] void throw_wrong_connection();
+/// \errors errc::timed_out, always: for a call that has not begun at its deadline.
+[[noreturn]] void throw_not_begun();
 
 /// Returns memory of the peer. \errors `misuse`; errc::wrong_connection, out_of_range.
 inline remote_mr_slice remote_slice(connection_object& at, handle remote, std::uint64_t offset,
@@ -60,7 +62,8 @@ inline remote_mr_slice remote_slice(connection_object& at, handle remote, std::u
 /// A call that a foreign thread waits for: keeps its outcome for that thread.
 class foreign_call : public foreign_calls::call {
  public:
-  int made_by(handle number, kind of) {
+  /// Waits for the end. A call that has not begun at `deadline` never does.
+  int made_by(handle number, kind of, time_point deadline = time_point::max()) {
     const std::shared_ptr<foreign_calls> calls = handles().calls_of(number);
     if (calls == nullptr) {
       // The handle may have been closed since it was found.
@@ -69,7 +72,10 @@ class foreign_call : public foreign_calls::call {
     }
     if (runs_context) return in_callback();
     if (!calls->submit(*this)) return bad_handle(of);
-    wait();
+    if (!wait_until(deadline)) {
+      if (calls->take_back(*this)) throw_not_begun();
+      static_cast<void>(wait_until(time_point::max()));
+    }
     return how_.status == CORDMA_OK ? CORDMA_OK : note(how_);
   }
 
@@ -129,6 +135,10 @@ class waiting_call final : public foreign_call {
  public:
   waiting_call(handle number, std::int64_t timeout_us, Start& start, Take& take) noexcept
       : number_{number}, timeout_us_{timeout_us}, start_{start}, take_{take} {}
+  /// Returns when a call ends that has not begun. One that takes only what is there always begins.
+  [[nodiscard]] time_point deadline() const noexcept {
+    return timeout_us_ > 0 ? deadline_ : time_point::max();
+  }
 
   void run() noexcept override {
     bool waits = false;
@@ -138,7 +148,7 @@ class waiting_call final : public foreign_call {
       T& what = static_cast<T&>(*here.what);
       context& in = what.owner;  // Starting a disconnect ends `what`.
       scheduler& on = in.rt.executor();
-      op_.emplace(start_(what), timeout_us_);
+      op_.emplace(start_(what), left_us());
       if (op_->begin(on)) return taken(*op_, take_);
       in.waits.push_back(*op_);
       op_->call_at_end(&on_end, this);
@@ -159,17 +169,28 @@ class waiting_call final : public foreign_call {
     end_with(status);
   }
 
+  /// Returns what is left of the caller's time.
+  [[nodiscard]] std::int64_t left_us() const noexcept {
+    if (timeout_us_ <= 0) return timeout_us_;
+    const auto left = deadline_ - std::chrono::steady_clock::now();
+    return std::max<std::int64_t>(0, std::chrono::ceil<std::chrono::microseconds>(left).count());
+  }
+
   const handle number_;
   const std::int64_t timeout_us_;
+  const time_point deadline_ = after(std::chrono::steady_clock::now(), span_of(timeout_us_));
   Start& start_;
   Take& take_;
   std::optional<bounded<op_type>> op_;
 };
 
+enum class if_late : bool { skip, begin };
+
 /// Waits for the operation `start(what)`, and gives its value to `take`. Both run on the thread of
-/// what the handle names.
+/// what the handle names. `late`: what becomes of a call whose time is up before it begins.
 template <class T, class Start, class Take>
-int block(handle number, std::int64_t timeout_us, Start start, Take take) noexcept {
+int block(handle number, std::int64_t timeout_us, Start start, Take take,
+          if_late late = if_late::skip) noexcept {
   const auto here = handles().find(T::is, number);
   if (here.how == handle_table::state::found) [[likely]] {
     return guarded([&] {
@@ -185,7 +206,7 @@ int block(handle number, std::int64_t timeout_us, Start start, Take take) noexce
   if (here.how == handle_table::state::bad) return bad_handle(T::is);
   return guarded([&] {
     waiting_call<T, Start, Take> call{number, timeout_us, start, take};
-    return call.made_by(number, T::is);
+    return call.made_by(number, T::is, late == if_late::skip ? call.deadline() : time_point::max());
   });
 }
 

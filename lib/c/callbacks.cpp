@@ -154,6 +154,9 @@ int cordma_set_receive_callback(cordma_connection connection, cordma_received* r
   return enter<connection_object>(number_of(connection), [&](connection_object& c) {
     if (c.received != nullptr)
       return note(CORDMA_WRONG_STATE, "the connection has a receive callback already");
+    if (c.is_receiving)
+      return note(CORDMA_WRONG_STATE,
+                  "a call waits for the connection's messages: set the callback after its end");
     c.owner.tasks.spawn(receive_all(ref<connection_object>{c}));
     c.received = received;
     c.failed = failed;

@@ -73,6 +73,8 @@ std::unique_ptr<loop_reactor> loop_for(const context_options& options) {
 runtime_options with(context_options&& options, std::unique_ptr<loop_reactor> loop) {
   connection_options& each = options.of_runtime.connections;
   each.capabilities.recv_wr_max = options.receives;
+  each.preposted = options.receives;
+  each.preposted_bytes = options.receive_bytes;
   each.capabilities.send_wr_max = sends_max;
   each.insecure = options.is_insecure;
   each.private_data = said_to_peers(options.receive_bytes);
@@ -85,8 +87,6 @@ runtime_options with(context_options&& options, std::unique_ptr<loop_reactor> lo
 context::context(context_options&& options, std::shared_ptr<foreign_calls> by)
     : object{*this},
       made_loop_{loop_for(options)},
-      receives{options.receives},
-      receive_bytes{options.receive_bytes},
       calls{std::move(by)},
       loop{made_loop_.get()},
       rt{with(std::move(options), std::move(made_loop_))} {

@@ -74,8 +74,6 @@ class context final : public object {
 
  public:
   const std::uint64_t thread = this_thread();
-  const unsigned receives;
-  const std::uint32_t receive_bytes;
   const std::shared_ptr<foreign_calls> calls;  ///< Null unless the context has its own thread.
   loop_reactor* const loop;                    ///< Null unless the program's loop runs the context.
   runtime rt;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/time.hpp>
 #include <cordma/detail/io/poller.hpp>
 #include <cordma/io/executor.hpp>
 
@@ -11,7 +12,8 @@
 namespace cordma::c {
 
 /// Calls that foreign threads make on a context's own thread. A call is an object of its caller,
-/// who waits: nothing is allocated. The thread is woken only when it sleeps.
+/// who waits: nothing is allocated. The thread is woken only when it sleeps. A call that has not
+/// begun at its deadline is taken back.
 class foreign_calls final : public poller {
  public:
   /// A call that waits for its end. \thread `run` and `end`: the context's.
@@ -20,22 +22,18 @@ class foreign_calls final : public poller {
     call() noexcept = default;
     call(call&&) = delete;
     virtual void run() noexcept = 0;
-    void end() noexcept {
-      // The waiter may destroy the call as soon as it sees the value.
-      ended_.store(1, std::memory_order_release);
-      ended_.notify_one();
-    }
-    void wait() const noexcept {
-      while (ended_.load(std::memory_order_acquire) == 0) ended_.wait(0);
-    }
+    void end() noexcept;
+    /// Waits for the end, or until `deadline`. Returns false if that has come first.
+    [[nodiscard]] bool wait_until(time_point deadline) noexcept;
 
    protected:
     ~call() = default;
 
    private:
     friend class foreign_calls;
+    static constexpr std::uint32_t running = 0, awaited = 1, ended = 2;
     call* next_ = nullptr;
-    std::atomic<int> ended_{0};
+    std::atomic<std::uint32_t> ended_{running};
   };
 
   foreign_calls() noexcept;
@@ -50,6 +48,8 @@ class foreign_calls final : public poller {
 
   /// Hands over a call. Returns false when none are taken: closed, or in the child of a fork.
   [[nodiscard]] bool submit(call& one);
+  /// Takes back a call that has not begun. Returns false if it has.
+  [[nodiscard]] bool take_back(call& one) noexcept;
 
   std::thread thread;  ///< The context's, which `cordma_release` joins.
 

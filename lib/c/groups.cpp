@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 #include <span>
+#include <vector>
 
 using namespace cordma::c;
 using cordma::local_mr_slice;
@@ -15,14 +16,13 @@ namespace {
 /// A set of peers, null for this side, and the failure of the first peer that failed.
 class peer_set {
  public:
-  /// \errors `misuse`.
+  /// \errors `misuse`; `std::bad_alloc`.
   peer_set(context& in, std::span<const cordma_connection> peers, bool receives)
       : in_{&in}, peers_{peers} {
     for (cordma_connection peer : peers) {
       if (peer == nullptr) continue;
-      const connection_object& c = found<connection_object>(in, number_of(peer));
-      if (receives && c.received != nullptr)
-        throw misuse{CORDMA_WRONG_STATE, "a peer's messages go to its receive callback"};
+      connection_object& c = found<connection_object>(in, number_of(peer));
+      if (receives) receivers_.emplace_back(c);
     }
   }
   [[nodiscard]] std::size_t size() const noexcept { return peers_.size(); }
@@ -42,6 +42,7 @@ class peer_set {
  private:
   context* in_;
   std::span<const cordma_connection> peers_;
+  std::vector<receiver> receivers_;
   std::size_t failed_ = SIZE_MAX;
   outcome how_;
 };

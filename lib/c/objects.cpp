@@ -34,9 +34,16 @@ private_bytes said_to_peers(std::uint32_t receive_bytes) noexcept {
 connection_object::connection_object(context& of, connection made)
     : object{of}, link{std::move(made)} {
   peer_receive_bytes = heard_from(link.peer_private_data());
-  const std::size_t each = of.receive_bytes;
-  ring = link.memory().allocate_uninitialized(each * of.receives);
-  for (unsigned i = 0; i < of.receives; ++i) link.post_recv(ring.slice(i * each, each));
+}
+
+receiver::receiver(connection_object& of) {
+  if (of.received != nullptr)
+    throw misuse{CORDMA_WRONG_STATE, "the connection's messages go to its receive callback"};
+  if (of.is_receiving)
+    throw misuse{CORDMA_WRONG_STATE,
+                 "another call waits for the connection's messages: one receives at a time"};
+  of.is_receiving = true;
+  of_ = ref<connection_object>{of};
 }
 
 void connection_object::deliver(const message& next, void* into, std::size_t room,

@@ -49,7 +49,6 @@ struct listener_object final : object {
 
 struct connection_object final : object {
   static constexpr kind is = kind::connection;
-  /// Gives the device its receive buffers. \errors what `mr_allocator` and `post_recv` throw.
   connection_object(context& of, connection made);
   ~connection_object() override = default;
 
@@ -59,12 +58,29 @@ struct connection_object final : object {
   void repost(const message& next);
 
   connection link;
-  local_mr ring;
   std::uint32_t peer_receive_bytes = UINT32_MAX;  ///< The peer's longest message, if it said so.
   std::optional<message> kept;
+  bool is_receiving = false;  ///< A `receiver` has it.
   cordma_received* received = nullptr;
   cordma_failed* failed = nullptr;
   void* user = nullptr;
+};
+
+/// The only one that takes a connection's messages, as long as it lives. Who receives by turns with
+/// another would get its messages out of order.
+class receiver {
+ public:
+  /// \errors `misuse`: a call waits for messages, or a callback has them.
+  explicit receiver(connection_object& of);
+  receiver(receiver&&) noexcept = default;
+  receiver& operator=(receiver&&) = delete;
+  ~receiver() {
+    if (of_) of_->is_receiving = false;
+  }
+  [[nodiscard]] connection_object& of() const noexcept { return *of_.get(); }
+
+ private:
+  ref<connection_object> of_;
 };
 
 /// Returns `memory`. \errors errc::wrong_length: the peer has no room for such a message.

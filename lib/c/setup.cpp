@@ -204,5 +204,6 @@ int cordma_disconnect(cordma_connection connection, int64_t timeout_us) {
     });
   }
   return block<connection_object>(
-      number, timeout_us, [&](connection_object& c) { return say_goodbye(leave(c)); }, [] {});
+      number, timeout_us, [&](connection_object& c) { return say_goodbye(leave(c)); }, [] {},
+      if_late::begin);
 }

@@ -77,6 +77,14 @@ outcome caught_outcome() noexcept {
 
 void throw_timed_out() { detail::throw_error({.code = errc::timed_out, .call = "cordma"}); }
 
+void throw_not_begun() {
+  throw error{{.code = errc::timed_out,
+               .call = "cordma",
+               .detail =
+                   "the call has not begun: a callback, or the look-up of a host's name, keeps "
+                   "the context's thread"}};
+}
+
 int note(const outcome& how) noexcept {
   last.status = how.status;
   put(how.text.view());

@@ -73,21 +73,22 @@ struct received_message {
 class next_op {
  public:
   using value_type = received_message;
-  explicit next_op(connection_object& of) : of_{of}, op_{of.link.next_message()} {}
+  explicit next_op(connection_object& of) : by_{of}, op_{of.link.next_message()} {}
   bool start(cordma::waiter& w, const cordma::environment& env) noexcept {
-    return of_->kept || op_.start(w, env);
+    return by_.of().kept || op_.start(w, env);
   }
-  [[nodiscard]] bool failed() const noexcept { return !of_->kept && op_.failed(); }
+  [[nodiscard]] bool failed() const noexcept { return !by_.of().kept && op_.failed(); }
   received_message take() {
-    if (!of_->kept) return {of_, op_.take()};
-    received_message kept{of_, *of_->kept};
-    of_->kept.reset();
+    connection_object& c = by_.of();
+    if (!c.kept) return {ref<connection_object>{c}, op_.take()};
+    received_message kept{ref<connection_object>{c}, *c.kept};
+    c.kept.reset();
     return kept;
   }
   cordma::result<received_message> take_result() { return take(); }
 
  private:
-  ref<connection_object> of_;
+  receiver by_;
   cordma::next_message_op op_;
 };
 
@@ -118,12 +119,7 @@ int cordma_receive(cordma_connection connection, void* into, size_t room, cordma
   if (into == nullptr && room != 0)
     return note(CORDMA_BAD_ARGUMENT, "cordma_receive: into is null, and room is not 0");
   return block<connection_object>(
-      number_of(connection), timeout_us,
-      [&](connection_object& c) {
-        if (c.received != nullptr)
-          throw misuse{CORDMA_WRONG_STATE, "the connection's messages go to its receive callback"};
-        return next_op{c};
-      },
+      number_of(connection), timeout_us, [&](connection_object& c) { return next_op{c}; },
       [&](const received_message& came) { came.by->deliver(came.next, into, room, about); });
 }
 

@@ -100,7 +100,10 @@ std::uint32_t qpn_of(connection_state& state, const connection_options& options)
 
 void bring_up(connection_state& state, const connection_options& options, const cm::id& id) {
   const cm::parameters own = parameters_of(state, options);
-  if (options.plain) return state.connect_plain(id.rtr(own), id.rts(own));
+  if (options.plain) {
+    state.prepost();
+    return state.connect_plain(id.rtr(own), id.rts(own));
+  }
   state.connect_control(id.rtr(own), id.rts(own));
 }
 

@@ -24,6 +24,8 @@ void each_field(auto& o, auto& c, auto with) {
   with(o.xrc_domain, c.xrc_domain);
   with(o.capabilities, c.capabilities);
   with(o.receives_from, c.receives_from);
+  with(o.preposted, c.preposted);
+  with(o.preposted_bytes, c.preposted_bytes);
   with(o.remote_access, c.remote_access);
   with(o.rd_atomic_max, c.rd_atomic_max);
   with(o.timeout, c.timeout);
@@ -84,6 +86,22 @@ void check_transport(const connection_options& o, const verbs::device_limits& li
         "prepared_connection::connect_plain");
 }
 
+void check_preposted(const connection_options& o) {
+  constexpr long long message_bytes_max = 1LL << 31;  // IBTA 9.2.
+  if (o.preposted == 0) return;
+  if (o.receives_from != nullptr) {
+    detail::throw_failure(
+        errc::not_supported, "connection_options",
+        detail::detail_text("preposted %u beside receives_from: the pool supplies "
+                            "the receives; leave preposted 0",
+                            unsigned{o.preposted}));
+  }
+  check_option("connection_options", "preposted, of capabilities.recv_wr_max,", o.preposted, 0,
+               o.capabilities.recv_wr_max);
+  check_option("connection_options", "preposted_bytes", static_cast<long long>(o.preposted_bytes),
+               0, message_bytes_max);
+}
+
 /// A value that is unset is checked when the handshake has agreed on it.
 void check(const fabric_options& o, const verbs::port_info& port) {
   const auto check_range = [](const char* name, const auto& value, long long low, long long high) {
@@ -130,6 +148,7 @@ void check(const connection_options& o, const verbs::device_limits& limits,
   verbs::queue_pair_capabilities wanted = o.capabilities;
   if (o.receives_from != nullptr) wanted.recv_wr_max = wanted.recv_sge_max = 1;
   verbs::check(wanted, limits);
+  check_preposted(o);
   if (o.agent.enabled) {
     check(o.agent);
     check_range("send_wr_max beside an agent", o.capabilities.send_wr_max, 1,

@@ -208,6 +208,19 @@ connection_state::~connection_state() {
   fail_agent();
 }
 
+void connection_state::prepost() {
+  const std::size_t each = options_.preposted_bytes;
+  if (options_.preposted > 0 && each > 0)
+    preposted_ = memory.allocate_uninitialized(options_.preposted * each);
+  for (std::uint32_t i = 0; i < options_.preposted; ++i) {
+    if (each > 0) {
+      qp.post_recv(preposted_.slice(i * each, each));
+    } else {
+      qp.post_recv(std::span<const local_mr_slice>{});
+    }
+  }
+}
+
 task<> connection_state::proved() {
   if (!agent) co_return;
   co_await agent->proved.wait();

@@ -53,6 +53,9 @@ class connection_state final : private timer, private byte_channel::listener {
   /// Connects the control queue pair as rdma_cm says. `agree` then leaves it alone, and sends the
   /// data queue pair's packets the same way. \errors the verbs'.
   void connect_control(verbs::rtr_attributes rtr, verbs::rts_attributes rts);
+  /// Posts the receives that the options ask for, before the word that lets the peer send.
+  /// \errors those of `mr_allocator` and `receive_queue::post`.
+  void prepost();
   /// Ends when the peer's agent has proved what was expected. \errors why it cannot any more.
   task<> proved();
   [[nodiscard]] const connection_options& options() const noexcept { return options_; }
@@ -149,6 +152,7 @@ class connection_state final : private timer, private byte_channel::listener {
   void beat() noexcept;
   [[nodiscard]] bool is_manual() const noexcept { return mode_ == completion_mode::manual; }
 
+  local_mr preposted_;  ///< Memory of the receives that `prepost` posted.
   event peer_gone_;
   std::unique_ptr<byte_channel> channel_;
   // Declared after what they watch, so that they are destroyed first.

@@ -138,6 +138,7 @@ task<connection> detail::prepared_state::connect(std::string theirs) {
                           "the peer's information was used already; ask for another");
   }
   co_await find_route(*mine, hello);
+  mine->prepost();
   mine->agree(hello, handshake::side::equal, proof_of(hello.nonce, ours), patient_timeout(options));
   if (!mine->agent) {
     detail::throw_failure(errc::incompatible_peer, "connect",
@@ -202,6 +203,7 @@ task<connection> detail::prepared_state::connect_plain(queue_pair_info theirs) {
   hello.library = "";
   static_cast<void>(handshake::decode(handshake::encode(hello)));  // Checks each field.
   co_await find_route(*mine, hello);
+  mine->prepost();
   mine->agree(hello, handshake::side::equal);
   mine->watch_over(std::make_unique<detail::cm_link>(*mine, nullptr));
   co_return connection{std::move(mine)};

@@ -57,6 +57,12 @@ std::optional<proofs> proofs_of(const link& peer_link, const handshake::frame_by
                 .server = peer_link.tls()->export_secret("EXPORTER-cordma-server", hellos)};
 }
 
+/// Ends when the peer has proved itself. `preposts`: the next word lets the peer send.
+task<> proved(connection_state& state, bool preposts) {
+  co_await state.proved();
+  if (preposts) state.prepost();
+}
+
 }  // namespace
 
 handshake::start make_start(const connection_options& options) {
@@ -103,6 +109,7 @@ task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link&
     co_await admit_peer_gid(*state, theirs);
     state->agree(theirs, handshake::side::client,
                  bound ? std::optional{bound->server} : std::nullopt);
+    if (!bound) state->prepost();
   } catch (const error& e) {
     why = e.failure();
   }
@@ -116,7 +123,7 @@ task<connection> agree_as_client(std::unique_ptr<connection_state>& state, link&
     state->open();
   co_await accept_peer(peer_link.channel(), theirs);
   co_await bootstrap::read_acceptance(peer_link.channel(), state->local_hello.nonce);
-  const result<void> proof = co_await as_result(state->proved());
+  const result<void> proof = co_await as_result(proved(*state, bound.has_value()));
   if (proof.is_cancelled()) throw cancelled{};
   if (proof.has_failure()) {
     co_await bootstrap::refuse(peer_link.channel(), proof.failure());
@@ -153,7 +160,7 @@ task<connection> agree_as_server(const handshake::start& theirs, const connectio
   co_await write_all(peer_link.channel(), ours);
   co_await bootstrap::read_acceptance(peer_link.channel(), state->local_hello.nonce);
   if (bound) state->agent->send_proof(bound->server);
-  co_await state->proved();
+  co_await proved(*state, true);
   state->open();
   co_await accept_peer(peer_link.channel(), hello);
   if (bound) co_await bootstrap::read_acceptance(peer_link.channel(), state->local_hello.nonce);

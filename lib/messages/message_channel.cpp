@@ -59,6 +59,12 @@ channel_resources message_channel::resources_of(connection& conn) {
   if (agent == nullptr)
     throw_failure(errc::not_supported, "message_stream",
                   "this side or the peer has no agent: connection_options::agent.enabled");
+  if (const std::uint32_t posted = data.receives().posted() + data.receives().pending_messages();
+      posted > 0)
+    throw_failure(errc::not_supported, "message_stream",
+                  detail_text("the connection has %u receives already, and streams and calls post "
+                              "their own: leave connection_options::preposted 0",
+                              unsigned{posted}));
   // A peer that names a short one must not make us post any number of READs.
   constexpr std::uint64_t read_bytes_least = 64 << 10;
   const std::uint64_t of_peer = std::max(conn.peer_hello().message_max_bytes, read_bytes_least);

@@ -1,3 +1,5 @@
+#include "c/foreign_calls.hpp"
+
 #include "c/c_pair.hpp"
 
 #include <atomic>
@@ -24,6 +26,108 @@ TEST_CASE("many threads call one context with a thread of its own", "[c][device]
   std::uint64_t before = 0;
   CHECK_OK(cordma_fetch_add(both.here, remote, 0, 0, &before, long_us));
   CHECK(before == 400);
+}
+
+namespace {
+
+/// A call that notes that it has run.
+struct noted_call final : cordma::c::foreign_calls::call {
+  void run() noexcept override {
+    ++runs;
+    end();
+  }
+  int runs = 0;
+};
+
+/// A callback that holds its thread up.
+struct held_callback {
+  std::promise<void> begun, released;
+  static void run(cordma_connection, const void*, const cordma_message*, void* user) {
+    auto& self = *static_cast<held_callback*>(user);
+    self.begun.set_value();
+    self.released.get_future().wait();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a call is taken back until it has begun, wherever it waits", "[c]") {
+  cordma::executor executor;
+  cordma::c::foreign_calls calls;
+  calls.open(executor);
+  const std::size_t taken = GENERATE(0u, 1u, 2u);
+  std::array<noted_call, 4> all;
+  for (std::size_t n = 0; n < 3; ++n) REQUIRE(calls.submit(all[n]));
+  CHECK(calls.take_back(all[taken]));
+  CHECK_FALSE(calls.take_back(all[taken]));
+  REQUIRE(calls.submit(all[3]));
+  CHECK(calls.poll() == 3);
+  for (std::size_t n = 0; n < all.size(); ++n) {
+    CHECK(all[n].runs == (n == taken ? 0 : 1));
+    CHECK(all[n].wait_until(cordma::time_point{}) == (n != taken));
+    CHECK_FALSE(calls.take_back(all[n]));
+  }
+  calls.close();
+}
+
+TEST_CASE("a poll runs some of many calls, and a close all", "[c]") {
+  cordma::executor executor;
+  cordma::c::foreign_calls calls;
+  calls.open(executor);
+  std::array<noted_call, 200> all;
+  for (noted_call& one : all) REQUIRE(calls.submit(one));
+  CHECK(calls.poll() == 64);
+  CHECK(all[63].runs == 1);
+  CHECK(all[64].runs == 0);
+  calls.close();
+  for (const noted_call& one : all) CHECK(one.runs == 1);
+}
+
+TEST_CASE("a call that a callback keeps from beginning ends at its deadline, and does nothing",
+          "[c][device]") {
+  held_callback held;
+  const c_pair both;
+  const c_context other;
+  cordma_connection of_other = nullptr;
+  CHECK_OK(cordma_connect(other, both.server.address.c_str(), long_us, &of_other));
+  CHECK_OK(cordma_set_receive_callback(both.there, &held_callback::run, nullptr, &held));
+  const c_memory memory{both.client, 8};
+  CHECK_OK(cordma_send(both.here, memory, 0, 8, long_us));
+  held.begun.get_future().wait();
+  cordma_connection made = nullptr;
+  const int late = cordma_accept(both.server.listener, 10'000, &made);
+  CHECK_THAT(cordma_error_text(), Catch::Contains("a callback"));
+  held.released.set_value();
+  CHECK(late == CORDMA_TIMED_OUT);
+  CHECK(made == nullptr);
+  CHECK(both.server.accept() != nullptr);  // The client was not lost with the late call.
+}
+
+TEST_CASE("a connection that one thread closes while others call is a bad handle to them",
+          "[c][device]") {
+  const c_pair both{on_device(CORDMA_THREAD)};
+  const c_memory memory{both.client, 8};
+  for (int round = 0; round < 20; ++round) {
+    cordma_connection here = nullptr;
+    CHECK_OK(cordma_connect(both.client, both.server.address.c_str(), long_us, &here));
+    const cordma_connection there = both.server.accept();
+    std::array<int, 3> statuses{};
+    std::vector<std::thread> threads;
+    for (int& status : statuses)
+      threads.emplace_back([&] {
+        std::array<char, 8> text{};
+        while (status == CORDMA_OK) {
+          status = cordma_send(here, memory, 0, 8, long_us);
+          static_cast<void>(cordma_receive(there, text.data(), text.size(), nullptr, 0));
+        }
+      });
+    const int closed = cordma_disconnect(here, long_us);
+    for (auto& one : threads) one.join();
+    CHECK(closed == CORDMA_OK);
+    for (const int status : statuses)
+      CHECK((status == CORDMA_BAD_HANDLE || status == CORDMA_DISCONNECTED));
+    CHECK_OK(cordma_disconnect(there, long_us));
+  }
 }
 
 TEST_CASE("a release ends what other threads wait for", "[c][device]") {

@@ -1,5 +1,6 @@
 #include "c/c_pair.hpp"
 
+#include <barrier>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -12,6 +13,7 @@ constexpr std::size_t block_bytes = 64;
 
 /// A member of a set: a context with its own thread, and a connection to each other member.
 struct member {
+  explicit member(const cordma_options& options = on_device(CORDMA_THREAD)) : own{options} {}
   c_server own;
   std::vector<cordma_connection> peers;
 };
@@ -31,6 +33,33 @@ std::vector<std::unique_ptr<member>> made_set(std::size_t count) {
     }
   }
   return all;
+}
+
+/// Connects to the members before `self`, and sends to each which member this is.
+int call_those_before(const std::vector<std::unique_ptr<member>>& set, std::size_t self) {
+  member& m = *set[self];
+  cordma_memory memory = nullptr;
+  void* at = nullptr;
+  int status = cordma_allocate(m.own.context, sizeof self, CORDMA_LOCAL, &memory, &at);
+  if (status == CORDMA_OK) std::memcpy(at, &self, sizeof self);
+  for (std::size_t i = 0; i < self && status == CORDMA_OK; ++i) {
+    status = cordma_connect(m.own.context, set[i]->own.address.c_str(), long_us, &m.peers[i]);
+    if (status == CORDMA_OK) status = cordma_send(m.peers[i], memory, 0, sizeof self, long_us);
+  }
+  return status;
+}
+
+/// Accepts the members behind `self`, who say which they are.
+int accept_those_behind(member& m, std::size_t self) {
+  int status = CORDMA_OK;
+  for (std::size_t n = self + 1; n < m.peers.size() && status == CORDMA_OK; ++n) {
+    cordma_connection made = nullptr;
+    std::size_t rank = 0;
+    status = cordma_accept(m.own.listener, long_us, &made);
+    if (status == CORDMA_OK) status = cordma_receive(made, &rank, sizeof rank, nullptr, long_us);
+    if (status == CORDMA_OK) m.peers.at(rank) = made;
+  }
+  return status;
 }
 
 /// Returns what member `from` sends to member `to` in a round.
@@ -73,6 +102,33 @@ TEST_CASE("three members exchange all blocks, round after round", "[c][device]")
   for (auto& one : threads) one.join();
   CHECK(statuses == std::array<int, 3>{});
   CHECK(wrong == std::array<std::string, 3>{});
+}
+
+TEST_CASE("64 members send as soon as they are connected, and exchange all blocks", "[c][device]") {
+  const std::size_t count = is_rxe() ? 8 : 64;  // An emulated processor is slow.
+  cordma_options options = on_device(CORDMA_THREAD);
+  options.receives = 2;  // The first message, and a block.
+  options.receive_bytes = block_bytes;
+  std::vector<std::unique_ptr<member>> set;
+  for (std::size_t i = 0; i < count; ++i) {
+    set.push_back(std::make_unique<member>(options));
+    set.back()->peers.resize(count);
+  }
+  std::vector<int> statuses(count);
+  std::vector<std::string> wrong(count);
+  std::barrier connected{std::ptrdiff_t(count)}, done{std::ptrdiff_t(count)};
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < count; ++i)
+    threads.emplace_back([&, i] {
+      statuses[i] = call_those_before(set, i);
+      connected.arrive_and_wait();  // All have sent before anybody accepts.
+      if (statuses[i] == CORDMA_OK) statuses[i] = accept_those_behind(*set[i], i);
+      if (statuses[i] == CORDMA_OK) statuses[i] = take_part(*set[i], i, 2, wrong[i]);
+      done.arrive_and_wait();
+    });
+  for (auto& one : threads) one.join();
+  CHECK(statuses == std::vector<int>(count));
+  CHECK(wrong == std::vector<std::string>(count));
 }
 
 TEST_CASE("a broadcast reaches each peer", "[c][device]") {

@@ -24,6 +24,118 @@ TEST_CASE("a program in C11 sends a message", "[c][device]") {
   CHECK(std::string(text.data(), about.bytes) == "hello from C");
 }
 
+TEST_CASE("a message that a client sent before it was accepted is there", "[c][device]") {
+  const c_server server;
+  const c_context client;
+  const c_memory memory{client, 64};
+  memory.put("early");
+  cordma_connection here = nullptr;
+  CHECK_OK(cordma_connect(client, server.address.c_str(), long_us, &here));
+  CHECK_OK(cordma_send(here, memory, 0, 5, long_us));
+  const cordma_connection there = server.accept();
+  std::array<char, 16> text{};
+  CHECK_OK(cordma_receive(there, text.data(), text.size(), nullptr, long_us));
+  CHECK(std::string(text.data()) == "early");
+}
+
+namespace {
+
+/// Waits until another thread's call receives from the connection.
+bool is_received_from(cordma_connection connection) {
+  char text = 0;
+  int status = CORDMA_TIMED_OUT;
+  for (int n = 0; n < 100'000 && status == CORDMA_TIMED_OUT; ++n)
+    status = cordma_receive(connection, &text, 1, nullptr, 0);
+  return status == CORDMA_WRONG_STATE;
+}
+
+/// Receives 4 bytes at most, on a thread of its own.
+class receiving_thread {
+ public:
+  explicit receiving_thread(cordma_connection from)
+      : thread_{[this, from] {
+          do {  // `is_received_from` may be before.
+            status_ = cordma_receive(from, text_.data(), text_.size(), nullptr, CORDMA_FOREVER);
+          } while (status_ == CORDMA_WRONG_STATE);
+        }} {}
+  int join() {
+    thread_.join();
+    return status_;
+  }
+
+ private:
+  std::array<char, 4> text_{};
+  int status_ = -1;
+  std::thread thread_;
+};
+
+}  // namespace
+
+TEST_CASE("while one call receives from a connection, nobody else does", "[c][device]") {
+  const c_pair both;
+  const c_memory memory{both.client, 8}, theirs{both.server.context, 16};
+  receiving_thread first{both.there};
+  CHECK(is_received_from(both.there));
+  CHECK_THAT(cordma_error_text(), Catch::Contains("one receives at a time"));
+  const auto ignore = [](cordma_connection, const void*, const cordma_message*, void*) {};
+  CHECK(cordma_set_receive_callback(both.there, ignore, nullptr, nullptr) == CORDMA_WRONG_STATE);
+  std::array<char, 16> into{};
+  const std::array<cordma_connection, 2> peers{both.there, nullptr};
+  CHECK(cordma_all_to_all(peers.data(), 2, theirs, 0, into.data(), 8, 0) == CORDMA_WRONG_STATE);
+  memory.put("12345678");
+  const int sent = cordma_send(both.here, memory, 0, 8, long_us);
+  CHECK(first.join() == CORDMA_WRONG_LENGTH);
+  CHECK(sent == CORDMA_OK);
+  CHECK(both.received_there(0) == "12345678");  // The longer message is there for the next call.
+}
+
+TEST_CASE("a peer that is named twice in an all-to-all is refused", "[c][device]") {
+  const c_pair both;
+  const c_memory memory{both.client, 16};
+  std::array<char, 16> into{};
+  const std::array<cordma_connection, 2> peers{both.here, both.here};
+  CHECK(cordma_all_to_all(peers.data(), 2, memory, 0, into.data(), 8, 0) == CORDMA_WRONG_STATE);
+  CHECK(cordma_receive(both.here, into.data(), 16, nullptr, 0) == CORDMA_TIMED_OUT);
+}
+
+TEST_CASE("a receive ends as its connection does: disconnected, or closed if that was late",
+          "[c][device]") {
+  const c_pair both{on_device(CORDMA_THREAD)};
+  SECTION("a goodbye that the peer answers") {
+    receiving_thread waits{both.there};
+    CHECK(is_received_from(both.there));
+    CHECK(cordma_disconnect(both.there, long_us) == CORDMA_OK);
+    CHECK(waits.join() == CORDMA_DISCONNECTED);
+  }
+  SECTION("a goodbye that a peer who does not run cannot answer") {
+    const c_context idle;
+    cordma_connection here = nullptr;
+    CHECK_OK(cordma_connect(idle, both.server.address.c_str(), long_us, &here));
+    const cordma_connection there = both.server.accept();
+    receiving_thread waits{there};
+    CHECK(is_received_from(there));
+    CHECK(cordma_disconnect(there, 1'000) == CORDMA_TIMED_OUT);
+    CHECK(waits.join() == CORDMA_CLOSED);
+  }
+}
+
+TEST_CASE("an accept whose listener is closed meanwhile is closed", "[c][device]") {
+  const c_pair both;
+  const c_memory memory{both.client, 8};
+  cordma_listener listener = nullptr;
+  CHECK_OK(cordma_listen(both.client, nullptr, &listener));
+  cordma_work work{};
+  work.kind = CORDMA_SEND;
+  work.memory = memory;
+  work.bytes = 8;
+  const auto close = [](cordma_connection, int, std::uint64_t, void* user) {
+    static_cast<void>(cordma_close(*static_cast<cordma_listener*>(user)));
+  };
+  CHECK_OK(cordma_post(both.here, &work, long_us, close, &listener));
+  cordma_connection made = nullptr;
+  CHECK(cordma_accept(listener, long_us, &made) == CORDMA_CLOSED);
+}
+
 TEST_CASE("messages arrive in order, with and without an immediate", "[c][device]") {
   const c_pair both;
   const c_memory memory{both.client, 64};

@@ -36,6 +36,34 @@ TEST_CASE("with shared receives those of its own do not count", "[connection]") 
   CHECK_NOTHROW(check(o, limits, port));
 }
 
+TEST_CASE("preposted receives are the queue pair's own, as many as it has", "[connection][N9]") {
+  connection_options o;
+  const char* says = "";
+  SECTION("more than it has") {
+    o.preposted = 17;
+    o.capabilities.recv_wr_max = 16;
+    says = "preposted, of capabilities.recv_wr_max, 17 is not between 0 and 16";
+  }
+  SECTION("longer than a message can be") {
+    o.preposted = 1;
+    o.preposted_bytes = (std::size_t{1} << 31) + 1;
+    says = "preposted_bytes 2147483649 is not between 0 and 2147483648";
+  }
+  SECTION("a length beyond all numbers") {
+    o.preposted = 1;
+    o.preposted_bytes = SIZE_MAX;
+    says = "preposted_bytes";
+  }
+  SECTION("beside a pool") {
+    o.preposted = 3;
+    o.receives_from = reinterpret_cast<shared_receives*>(&o);  // The pool is not looked at.
+    says = "preposted 3 beside receives_from";
+  }
+  CHECK_THROWS_WITH(check(o, limits, port), Catch::Contains(says));
+  o.preposted = 0;
+  CHECK_NOTHROW(check(o, limits, port));
+}
+
 TEST_CASE("a lost peer shows within two seconds by default", "[connection]") {
   const connection_options o;
   CHECK(4.096e-6 * std::pow(2, o.timeout) * (o.retry_cnt + 1) <= 2.0);

@@ -3,11 +3,13 @@
 #include "connection/bootstrap.hpp"
 #include "connection/connection_state.hpp"
 #include "connection/link.hpp"
+#include "connection/shake_hands.hpp"
 #include "io/stream_channel.hpp"
 #include "security/tls_channel.hpp"
 #include "support/some_hello.hpp"
 
 #include <cordma/coro/when_all.hpp>
+#include <cordma/runtime/runtime.hpp>
 
 #include <sys/socket.h>
 
@@ -62,6 +64,8 @@ struct impostor {
   bool asks = true;                     ///< For memory, after its proof.
   const tls_channel* prover = nullptr;  ///< Makes its proof; null: its own connection.
   bool sends_unproved = false;          ///< A message, before its proof.
+  /// Sends a message after its acceptance and the listener's proof, before its own proof.
+  bool sends_accepted = false;
   /// Sends a message between its proof and its acceptance, and then calls this.
   std::function<void()> after_early_message{};
 
@@ -95,7 +99,8 @@ struct impostor {
     };
     std::optional<agent_protocol::payload> expected;
     // A listener's proof comes late: a liar would take memory before it.
-    if (is_honest() || !is_client) expected = proof(*peer_link.tls(), !is_client, said);
+    if (is_honest() || !is_client || sends_accepted)
+      expected = proof(*peer_link.tls(), !is_client, said);
     state.agree(theirs, is_client ? handshake::side::client : handshake::side::listener, expected);
     if (!is_client) {
       co_await say(peer_link.channel(), said);
@@ -104,6 +109,11 @@ struct impostor {
       if (verdict.has_failure()) co_return outcome{.told = verdict.failure()};
     }
     if (sends_unproved) co_await send(state);
+    if (sends_accepted) {
+      co_await say_accepted(peer_link.channel(), theirs.nonce);
+      co_await state.proved();
+      co_await send(state);
+    }
     if (proves)
       state.agent->send_proof(
           proof(prover != nullptr ? *prover : *peer_link.tls(), is_client, honest));
@@ -126,7 +136,7 @@ struct impostor {
 
  private:
   [[nodiscard]] bool is_honest() const {
-    return !change && proves && prover == nullptr && !sends_unproved;
+    return !change && proves && prover == nullptr && !sends_unproved && !sends_accepted;
   }
   static task<> send(detail::connection_state& state) {
     local_mr word = state.memory.allocate_zeroed(4);
@@ -146,5 +156,18 @@ struct impostor {
     co_return told.has_failure() ? told.failure() : failure{};
   }
 };
+
+/// The impostor's side of a connection to `acceptor`, with the options' credentials.
+inline task<impostor::outcome> knock(runtime& rt, const listener& acceptor,
+                                     connection_options options, impostor said) {
+  detail::link peer_link{co_await stream_socket::connect(
+      rt.executor(), socket_address::loopback(acceptor.local_endpoint().port))};
+  detail::connection_state state{rt.resources(), options, peer_link.local, peer_link.peer};
+  const handshake::start start = detail::make_start(options);
+  state.local_hello.nonce = start.nonce;
+  co_await say(peer_link.channel(), handshake::encode(start));
+  co_await peer_link.secure(options.credentials, tls_role::client);
+  co_return co_await said.speak(state, peer_link, tls_role::client);
+}
 
 }  // namespace cordma::test

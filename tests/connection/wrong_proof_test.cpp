@@ -25,20 +25,6 @@ using test::lender_with;
 
 namespace {
 
-/// The impostor's side of a connection to `acceptor`.
-task<impostor::outcome> knock(runtime& rt, const listener& acceptor, const credentials& key,
-                              impostor said) {
-  detail::link peer_link{co_await stream_socket::connect(
-      rt.executor(), socket_address::loopback(acceptor.local_endpoint().port))};
-  const connection_options options = lender_with(key);
-  detail::connection_state state{rt.resources(), options, peer_link.local, peer_link.peer};
-  const handshake::start start = detail::make_start(options);
-  state.local_hello.nonce = start.nonce;
-  co_await test::say(peer_link.channel(), handshake::encode(start));
-  co_await peer_link.secure(&key, tls_role::client);
-  co_return co_await said.speak(state, peer_link, tls_role::client);
-}
-
 /// The impostor's side of a connection to its own door.
 task<impostor::outcome> open_to(runtime& rt, stream_listener& acceptor, const credentials& key,
                                 impostor said) {
@@ -102,7 +88,7 @@ TEST_CASE("a client whose proof is not over what its hello said gets no connecti
   const std::string before = test::holdings();
   const int n = GENERATE(range(0, lies));
   const lie told = lie_number(n, rt, p.client.local_hello().gid, other, tls_role::client);
-  const impostor::outcome got = rt.run(knock(rt, acceptor, key, told.of));
+  const impostor::outcome got = rt.run(test::knock(rt, acceptor, lender_with(key), told.of));
   CHECK_FALSE(got.has_memory);
   CHECK(got.told.code != std::error_code{});
   CHECK(acceptor.counters().rejected == 1);
@@ -142,8 +128,8 @@ TEST_CASE("a peer with the right proof gets a connection and memory, whichever s
   SECTION("a client") {
     listener acceptor = rt.listen({}, {}, lender_with(key));
     const auto is_made = [&] { return acceptor.counters().completed == 1; };
-    const auto [got, made] =
-        rt.run(when_all(knock(rt, acceptor, key, {}), test::until(rt.executor(), is_made)));
+    const auto [got, made] = rt.run(when_all(test::knock(rt, acceptor, lender_with(key), {}),
+                                             test::until(rt.executor(), is_made)));
     CHECK(got.has_memory);
     CHECK(got.told.code == std::error_code{});
   }
@@ -165,7 +151,8 @@ TEST_CASE("what a peer sends before its proof does not come into a stock of many
       rt.share_receives({.buffers = 4, .buffer_bytes = 64, .for_messages = true});
   options.receives_from = &pool;
   listener acceptor = rt.listen({}, {}, options);
-  const impostor::outcome got = rt.run(knock(rt, acceptor, key, {.sends_unproved = true}));
+  const impostor::outcome got =
+      rt.run(test::knock(rt, acceptor, lender_with(key), {.sends_unproved = true}));
   CHECK(got.told.code != std::error_code{});
   CHECK(acceptor.counters().completed == 0);
   CHECK(acceptor.counters().rejected == 1);
@@ -195,7 +182,8 @@ TEST_CASE("a message before the end of a handshake comes into a stock when the h
     is_sent = true;
     CHECK_FALSE(is_taken);
   };
-  const auto [got, taken] = rt.run(when_all(knock(rt, acceptor, key, early), take()));
+  const auto [got, taken] =
+      rt.run(when_all(test::knock(rt, acceptor, lender_with(key), early), take()));
   CHECK(got.has_memory);
   CHECK(is_sent);
   CHECK(is_taken);
@@ -208,7 +196,7 @@ TEST_CASE("a peer that proves nothing and says nothing is let go at the deadline
   const impostor silent{.proves = false, .asks = false};
   SECTION("a client") {
     listener acceptor = rt.listen({}, {.handshake_timeout = 100ms}, lender_with(key));
-    const impostor::outcome got = rt.run(knock(rt, acceptor, key, silent));
+    const impostor::outcome got = rt.run(test::knock(rt, acceptor, lender_with(key), silent));
     CHECK(got.told.code == make_error_code(errc::timed_out));
     CHECK(acceptor.counters().completed == 0);
   }

@@ -57,6 +57,16 @@ struct ends {
   connection server;
 };
 
+/// The first step of each side with its connection.
+using first_step = task<connection> (*)(task<connection>);
+task<connection> nothing(task<connection> made) { return made; }
+task<connection> send_at_once(task<connection> made) {
+  connection c = co_await std::move(made);
+  local_mr memory = c.memory().allocate_zeroed(8);
+  co_await c.send(memory.slice());
+  co_return c;
+}
+
 /// Connects by each way.
 struct connector {
   test::cm_runtime r;
@@ -70,32 +80,34 @@ struct connector {
     if (by == method::tcp) return {};
     return {"unix:" + (folder.path / std::to_string(++made)).string()};
   }
-  ends connect(cell c, connection_options options = {}) {
+  ends connect(cell c, connection_options options = {}, first_step then = nothing) {
     const bool has_host = c.by == method::tcp || c.by == method::rdma_cm;
     connection_options of_server = options;
     of_server.insecure = true;
     options.credentials = proofs.of_client(c.proof, has_host);
     of_server.credentials = proofs.of_server(c.proof);
-    if (c.by == method::information) return by_information(options);
-    if (c.by == method::stream) return over_a_stream(options, of_server);
+    if (c.by == method::information) return by_information(options, then);
+    if (c.by == method::stream) return over_a_stream(options, of_server, then);
     listener acceptor = rt.listen(endpoint_of(c.by), {}, of_server);
-    auto [a, b] =
-        rt.run(when_all(rt.connect(acceptor.local_endpoint(), options), acceptor.accept()));
+    auto [a, b] = rt.run(
+        when_all(then(rt.connect(acceptor.local_endpoint(), options)), then(acceptor.accept())));
     return {std::move(a), std::move(b)};
   }
 
  private:
-  ends by_information(const connection_options& options) {
+  ends by_information(const connection_options& options, first_step then) {
     prepared_connection one = rt.prepare_connection(options);
     prepared_connection other = rt.prepare_connection(options);
-    auto [a, b] = rt.run(when_all(one.connect(other.info()), other.connect(one.info())));
+    auto [a, b] =
+        rt.run(when_all(then(one.connect(other.info())), then(other.connect(one.info()))));
     return {std::move(a), std::move(b)};
   }
-  ends over_a_stream(const connection_options& of_client, const connection_options& of_server) {
+  ends over_a_stream(const connection_options& of_client, const connection_options& of_server,
+                     first_step then) {
     std::array<int, 2> fds{};
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) == 0);
-    auto [a, b] = rt.run(when_all(rt.connect(unique_fd{fds[0]}, of_client),
-                                  rt.accept(unique_fd{fds[1]}, {}, of_server)));
+    auto [a, b] = rt.run(when_all(then(rt.connect(unique_fd{fds[0]}, of_client)),
+                                  then(rt.accept(unique_fd{fds[1]}, {}, of_server))));
     return {std::move(a), std::move(b)};
   }
 };
@@ -204,6 +216,23 @@ TEST_CASE("each way in gives, with each proof, messages, loans, streams and call
     check_streams(w.rt, w.connect(c));
     check_calls(w.rt, w.connect(c));
   }
+}
+
+TEST_CASE("what either side sends as soon as it is connected finds a preposted receive",
+          "[scenario][device][rdma_cm]") {
+  connector w;
+  connection_options options = test::never_not_ready();
+  options.preposted = 1;
+  const auto check_both = [&](ends made) {
+    CHECK(w.rt.run(made.client.next_message()).size_bytes == 8);
+    CHECK(w.rt.run(made.server.next_message()).size_bytes == 8);
+  };
+  for (const cell& c : table()) {
+    CAPTURE(c);
+    check_both(w.connect(c, options, &send_at_once));
+  }
+  options.plain = true;
+  check_both(w.connect({method::rdma_cm, authentication::none}, options, &send_at_once));
 }
 
 TEST_CASE("the socket or rdma_cm tells of a peer that is dropped, whatever its proof",

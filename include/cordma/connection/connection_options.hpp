@@ -84,6 +84,13 @@ struct CORDMA_EXPORT connection_options {
   /// receives of its own. The pool outlives the connections, their closing, and their messages that
   /// are kept. \thread the runtime's.
   shared_receives* receives_from = nullptr;
+  /// Receives that the data queue pair has before the peer may send: a message that comes before
+  /// the program has accepted the connection finds one. Each has `preposted_bytes` of memory, which
+  /// lives as long as the connection. The program takes the messages as its own receives', and
+  /// gives a buffer back by `post_recv(message.slices)`. At most `capabilities.recv_wr_max`; not
+  /// beside `receives_from`, nor for a stream, a client or a server of calls.
+  std::uint32_t preposted = 0;
+  std::size_t preposted_bytes = 4096;  ///< At most 2 GiB. 0: for WRITEs with immediate data.
   /// Access that the peer has to memory whose rkey it knows. Without `remote_write` the peer's
   /// heartbeat is TCP's. Atomics are removed on a device without them; an agent needs
   /// `remote_read`, and adds it.
@@ -146,6 +153,8 @@ struct connection_changes {
   std::optional<verbs::xrc_domain*> xrc_domain{};
   std::optional<verbs::queue_pair_capabilities> capabilities{};
   std::optional<shared_receives*> receives_from{};
+  std::optional<std::uint32_t> preposted{};
+  std::optional<std::size_t> preposted_bytes{};
   std::optional<verbs::access> remote_access{};
   std::optional<std::uint32_t> rd_atomic_max{};
   std::optional<std::uint8_t> timeout{};
