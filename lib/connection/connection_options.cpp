@@ -80,6 +80,8 @@ void check_transport(const connection_options& o, const verbs::device_limits& li
     refuse(
         "the sender names the pool of each message: leave receives_from, and give the peer "
         "shared_receives::num of a pool that was made in the domain");
+  if (is_xrc && o.preposted != 0)
+    refuse("its messages go to pools: leave preposted 0, and make pools in the domain");
   if (o.plain)
     refuse(
         "rdma_cm's port space RDMA_PS_TCP, of plain, is RC's; move the information yourself, "

@@ -11,8 +11,6 @@
 #include <netinet/in.h>
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -26,15 +24,6 @@ constexpr const char* library_text =
     "cordma " CORDMA_VERSION_TEXT(CORDMA_VERSION_MAJOR, CORDMA_VERSION_MINOR, CORDMA_VERSION_PATCH);
 /// The field has 8 bits in ibv_qp_attr.
 constexpr std::uint32_t rd_atomic_limit = 255;
-
-/// Byte that a closing peer sends before the end of its stream. An end without it means that the
-/// peer died.
-constexpr std::byte goodbye{'.'};
-/// Interval of polling for the late acknowledgements.
-constexpr std::chrono::milliseconds late_ack_interval{1};
-/// Longest wait for the device's event that it takes no more shared receives. Some devices never
-/// report it.
-constexpr std::chrono::milliseconds last_receive_wait{50};
 
 verbs::gid_entry chosen_gid(const verbs::context& ctx, const verbs::port_info& port,
                             const connection_options& options, const socket_address& local) {
@@ -107,11 +96,6 @@ socket_address address_of(const ibv_gid& gid) noexcept {
   v4.sin_family = AF_INET;
   std::memcpy(&v4.sin_addr, gid.raw + 12, sizeof v4.sin_addr);
   return {reinterpret_cast<const sockaddr*>(&v4), sizeof v4};
-}
-
-/// Only a stop is passed on: a wait that failed, or was too long, has ended as well.
-void pass_stop(const result<void>& waited) {
-  if (waited.is_cancelled()) throw cancelled{};
 }
 
 }  // namespace
@@ -332,179 +316,6 @@ void connection_state::open() {
   if (!is_target() || qp.verbs().state() != verbs::queue_pair_state::init) return;
   qp.verbs().to_rtr(agreement.rtr);
   qp.verbs().to_rts(agreement.rts);
-}
-
-void connection_state::watch_over(std::unique_ptr<byte_channel>&& channel) {
-  // The kernel's probes find a dead host where no heartbeat can be sent.
-  channel->keep_alive(options_.heartbeat.interval, options_.heartbeat.misses);
-  channel_ = std::move(channel);
-  failure_watch_.emplace(*this, qp, &on_failure);
-  if (agent) agent_watch_.emplace(*this, agent->control(), &on_agent_failure);
-  if (options_.heartbeat.enabled && can_beat() && !qp.has_failed()) {
-    executor.arm(*this, executor.after(options_.heartbeat.interval));
-  }
-  channel_->listen(this);
-  on_channel_change();  // The peer may have said its goodbye before.
-  if (qp.share() != nullptr) qp.share()->admit(admittance::all);
-}
-
-/// Where the kernel does not ask after a peer that grants no writes, the agent can. Over UC the
-/// agent always asks.
-bool connection_state::can_beat() const noexcept {
-  return beats_by_write() || (agent && !(is_reliable() && channel_->finds_dead_hosts()));
-}
-
-void connection_state::abort(errc code, const char* call) noexcept {
-  disarm();
-  qp.abort({.code = code, .call = call});
-  fail_agent();
-  if (channel_) channel_->hang_up();
-}
-
-/// Ends everything after the peer's last message.
-void connection_state::end_with_peer() noexcept {
-  qp.abort_after_last_message({.code = errc::disconnected, .call = "hang_up"});
-  abort(errc::disconnected, "hang_up");
-}
-
-/// Tells the agent that the data queue pair is in ERROR: its windows can be destroyed.
-void connection_state::fail_agent() noexcept {
-  if (!agent) return;
-  agent->fail(qp.failure_reason().to_failure(local_hello.qpn));
-  agent->control().abort(qp.failure_reason());
-}
-
-/// Reads what has come. After the handshake the peer sends only a goodbye. Anything else is the
-/// end, an error, or a peer that violates the protocol and could fill the kernel's memory.
-void connection_state::on_channel_change() noexcept {
-  std::array<std::byte, 1> said{};
-  try {
-    while (const auto n = channel_->try_read(said)) {
-      if (*n == 0) return peer_hung_up();
-      if (said[0] != goodbye || std::exchange(peer_said_goodbye, true))
-        return abort(errc::bad_handshake, "recv after the handshake");
-    }
-  } catch (const error&) {
-    peer_hung_up();
-  }
-}
-
-/// Handles the end of the stream. What the peer sent before it closed has arrived: the peer saw it
-/// acknowledged. The acknowledgements of this side's requests may be slower than the end of the
-/// stream. After a goodbye the peer's queue pair lives until this side has closed, too.
-void connection_state::peer_hung_up() noexcept {
-  // Shutting down an ended stream makes the socket ready again.
-  if (peer_gone_.is_set()) return;
-  qp.driver().reap_all();
-  peer_gone_.set();
-  const bool owed = peer_said_goodbye && !is_manual() && !qp.has_failed();
-  if (!owed) return end_with_peer();
-  const bool is_idle = qp.sends().is_idle();
-  if (!is_idle && completes_beats() && (!beat_ || beat_->has_ended())) beat();
-  late_acks_until_ = executor.after(options_.close_timeout);
-  disarm();  // The timer stops the heartbeat: from now on it polls for acknowledgements.
-  // The end comes in a later iteration: tasks that were just notified may still want to send.
-  executor.arm(*this, executor.now());
-}
-
-void connection_state::await_late_acks() noexcept {
-  qp.driver().reap_all();
-  const bool is_late = executor.now() >= *late_acks_until_;
-  if (is_late || (qp.sends().is_idle() && has_told_end())) {
-    return end_with_peer();
-  }
-  executor.arm(*this, executor.after(late_ack_interval));
-}
-
-/// Returns true once the peer knows that this side has ended, too, or will by itself.
-bool connection_state::has_told_end() noexcept {
-  if (channel_->ends_with_peer() || !agent) return true;
-  if (!std::exchange(is_end_told_, true)) {
-    channel_->end_writing();
-    static_cast<void>(agent->settled());
-  }
-  return agent->channel.has_settled();
-}
-
-/// Handles the failure of the queue pair. The end of the stream tells the peer, which may not know.
-std::coroutine_handle<> connection_state::on_failure(waiter& watch) noexcept {
-  connection_state& state = static_cast<failure_watch&>(watch).state;
-  state.disarm();
-  state.fail_agent();
-  state.channel_->hang_up();
-  return std::noop_coroutine();
-}
-
-std::coroutine_handle<> connection_state::on_agent_failure(waiter& watch) noexcept {
-  connection_state& state = static_cast<failure_watch&>(watch).state;
-  state.abort(errc::disconnected, "agent");
-  return std::noop_coroutine();
-}
-
-void connection_state::tick() noexcept {
-  if (qp.has_failed()) return;
-  if (late_acks_until_) return await_late_acks();
-  if (!beats_by_write()) {
-    missed_ = agent->channel.probe() ? 0 : missed_ + 1;
-    if (!is_manual() && missed_ >= options_.heartbeat.misses)
-      return abort(errc::disconnected, "heartbeat");
-  } else if (beat_ && !beat_->has_ended()) {
-    // In manual mode the WRITE may have ended long ago: only the program's `poll` would find out.
-    if (!is_manual() && ++missed_ >= options_.heartbeat.misses) {
-      return abort(errc::disconnected, "heartbeat");
-    }
-  } else {
-    // Unsignaled requests in flight say nothing about the peer.
-    const std::uint32_t posted = qp.sends().posted_total();
-    if (posted == posted_before_ && !qp.sends().awaits_completion()) beat();
-  }
-  posted_before_ = qp.sends().posted_total();
-  executor.arm(*this, executor.after(options_.heartbeat.interval));
-}
-
-/// Posts a 0-byte WRITE, which names no memory and wakes nobody. Its acknowledgement shows that the
-/// peer's device is there, and has the other end of the queue pair.
-void connection_state::beat() noexcept {
-  missed_ = 0;
-  beat_.emplace(qp.post(cordma::write(const_local_mr_slice{}, remote_mr_slice{})));
-}
-
-/// Sends the goodbye once, for nothing may follow the end of the channel.
-void connection_state::say_goodbye() noexcept {
-  if (is_end_told_ || std::exchange(is_goodbye_said_, true)) return;
-  try {
-    // There is room: the goodbye is the first word since the handshake.
-    static_cast<void>(channel_->try_write({&goodbye, 1}));
-  } catch (const error&) {
-    // The peer has gone.
-  }
-  channel_->end_writing();
-}
-
-task<> connection_state::close() {
-  const time_span limit = options_.close_timeout;
-  if (!qp.has_failed()) {
-    // The heartbeat's CQE ends unsignaled requests before it, which nothing else might.
-    if (completes_beats() && !qp.sends().is_idle()) beat();
-    pass_stop(co_await as_result(with_timeout(qp.sends_idle(), limit, &executor)));
-    if (agent) pass_stop(co_await as_result(with_timeout(agent->settled(), limit, &executor)));
-    say_goodbye();
-    const bool is_answered = agent || channel_->ends_with_peer();
-    if (is_answered)
-      pass_stop(co_await as_result(with_timeout(peer_gone_.wait(), limit, &executor)));
-    abort(errc::disconnected, "close");
-  }
-  co_await drain();
-}
-
-task<> connection_state::drain() {
-  const time_span limit = options_.close_timeout;
-  if (qp.share() != nullptr) {  // Manual mode waits, too: the last receive comes as an event.
-    const time_span shorter = std::min<time_span>(limit, last_receive_wait);
-    pass_stop(co_await as_result(with_timeout(qp.last_receive_event().wait(), shorter, &executor)));
-  }
-  if (is_manual()) co_return;
-  pass_stop(co_await as_result(with_timeout(qp.drained_event().wait(), limit, &executor)));
 }
 
 }  // namespace cordma::detail

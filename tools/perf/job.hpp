@@ -31,7 +31,7 @@ enum class operation : std::uint8_t {
   uc_send,
   uc_write_imm
 };
-inline constexpr std::uint8_t operation_count = 14;
+inline constexpr std::uint8_t operation_count = 15;
 
 const char* to_string(operation op) noexcept;
 const char* to_string(cordma::completion_mode mode) noexcept;

@@ -95,7 +95,11 @@ struct xrc_request {
     made.to = &to;
     return made;
   }
-  [[nodiscard]] value_type value() const noexcept { return request.value(); }
+  [[nodiscard]] value_type value() const noexcept
+    requires requires(const Request& r) { r.value(); }
+  {
+    return request.value();
+  }
 };
 
 /// Request functions of an XRC initiator, for one receive queue. Operations and handles outlive it.
