@@ -2,10 +2,8 @@
 
 #include "base/failures.hpp"
 #include "bootstrap_services.hpp"
-#include "queue/send_queue.hpp"
 #include "verbs/gid.hpp"
 
-#include <cordma/coro/with_timeout.hpp>
 #include <cordma/version.hpp>
 
 #include <netinet/in.h>
