@@ -13,15 +13,13 @@ constexpr const char* most = "the most,";
 }  // namespace
 
 void check(queue_pair_type type) {
-  const char* needs = "no queue pair that cordma makes: RC, UC or UD";
+  const char* needs = "no queue pair that cordma makes: RC, UC, UD or a half of XRC";
   switch (int(type)) {
     case IBV_QPT_RC:
     case IBV_QPT_UC:
-    case IBV_QPT_UD: return;
-    case IBV_QPT_XRC_SEND:
-    case IBV_QPT_XRC_RECV:
-      needs = "XRC: it needs ibv_create_qp_ex(3) and a domain of its own";
-      break;
+    case IBV_QPT_UD:
+    case IBV_QPT_XRC_SEND: return;
+    case IBV_QPT_XRC_RECV: needs = "an XRC target: make it in its xrc_domain"; break;
     case IBV_QPT_RAW_PACKET: needs = "raw packets: they need ibv_create_flow(3)"; break;
     case IBV_QPT_DRIVER:
       needs = "a vendor's, such as DCT: it needs the vendor's own interface, mlx5dv_create_qp(3)";

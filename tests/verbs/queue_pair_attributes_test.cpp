@@ -93,7 +93,8 @@ TEST_CASE("attributes of RTS out of range are refused by name", "[verbs][N8]") {
 }
 
 TEST_CASE("a type of queue pair that cordma does not make names what it needs", "[verbs]") {
-  for (const auto made : {queue_pair_type::rc, queue_pair_type::uc, queue_pair_type::ud})
+  for (const auto made : {queue_pair_type::rc, queue_pair_type::uc, queue_pair_type::ud,
+                          queue_pair_type::xrc_initiator})
     CHECK_NOTHROW(check(made));
   const auto refusal_of = [](int type) -> std::string {
     try {
@@ -105,8 +106,7 @@ TEST_CASE("a type of queue pair that cordma does not make names what it needs", 
     return "accepted";
   };
   CHECK_THAT(refusal_of(IBV_QPT_DRIVER), Contains("DCT") && Contains("mlx5dv_create_qp"));
-  CHECK_THAT(refusal_of(IBV_QPT_XRC_SEND), Contains("XRC") && Contains("ibv_create_qp_ex"));
-  CHECK_THAT(refusal_of(IBV_QPT_XRC_RECV), Contains("XRC"));
+  CHECK_THAT(refusal_of(IBV_QPT_XRC_RECV), Contains("XRC target") && Contains("xrc_domain"));
   CHECK_THAT(refusal_of(IBV_QPT_RAW_PACKET), Contains("ibv_create_flow"));
-  CHECK_THAT(refusal_of(77), Contains("type 77") && Contains("RC, UC or UD"));
+  CHECK_THAT(refusal_of(77), Contains("type 77") && Contains("RC, UC, UD"));
 }
