@@ -285,9 +285,7 @@ int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
 
 int ibv_destroy_qp(ibv_qp* qp) {
   static constinit real<int(ibv_qp*)> next{"ibv_destroy_qp", "IBVERBS_1.1"};
-  const bool is_target = qp->qp_type == IBV_QPT_XRC_RECV;
-  const int rc = (*next)(qp);
-  return is_target ? rc : destroyed(kind::qp, rc);
+  return destroyed(kind::qp, (*next)(qp));
 }
 
 }  // extern "C"
