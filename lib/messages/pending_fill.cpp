@@ -70,7 +70,8 @@ bool pending_fill::take() {
     return true;
   }
   if (failure_) throw error{channel_->failed() ? *channel_->failed() : *failure_};
-  if (large_ == nullptr) return false;
+  // The message may have been withdrawn, and another be offered in its place.
+  if (large_ == nullptr || !large_->is_read()) return false;
   take_large();
   return true;
 }

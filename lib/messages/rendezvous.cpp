@@ -206,7 +206,7 @@ void message_channel::on_withdraw(const frame& f) noexcept {
   large_receive* const l = find_large(f.tag);
   if (l == nullptr || std::exchange(l->is_withdrawn, true)) return;
   l->immediate.reset();
-  const bool is_read = l->is_fetched || l->reading || l->done_bytes == l->length();
+  const bool is_read = l->is_fetched || l->reading || l->is_read();
   if (!is_read) give_up(*l, errc::refused);
 }
 

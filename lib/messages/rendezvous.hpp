@@ -45,6 +45,7 @@ struct large_receive : list_hook<large_receive>, outgoing_frame, frame_cache::re
 
   [[nodiscard]] std::uint64_t tag() const noexcept { return frame.tag; }
   [[nodiscard]] std::size_t length() const noexcept { return std::size_t(terms.length); }
+  [[nodiscard]] bool is_read() const noexcept { return done_bytes == length(); }
 
   message_channel* channel;
   arrived_message& slot;

@@ -1,5 +1,6 @@
 // A peer that lies about large messages gets errors, and reaches no more than it was lent.
 #include "../../lib/messages/message_frame.hpp"
+#include "connection/handshake.hpp"
 
 #include <cordma/messages/message_stream.hpp>
 
@@ -269,6 +270,46 @@ TEST_CASE("a peer that lends what cannot be read ends a wait as it ends the conn
     CHECK(code_of(receiving->take_result()) == s.victim.connection().why_lost()->code);
     CHECK(s.victim.counters().large_received == 0);
   }
+}
+
+TEST_CASE(
+    "a message that is withdrawn between two READs gives its place, not its bytes, to the next",
+    "[messages][device][R4]") {
+  constexpr std::size_t large = std::size_t{1} << 20;  // READ in 16 parts of 64 KiB.
+  stream_options options = fetches_on_demand();
+  options.message_bytes_max = large;
+  siege s;
+  s.leave();
+  s.heard.clear();
+  s.taken = message_protocol::count_first;
+  s.acceptor = s.rt.listen({}, {}, siege::connections());
+  s.rt.run(s.open(siege::connections()));
+  const_cast<handshake::hello&>(s.server.peer_hello()).message_max_bytes = 0;  // NOLINT
+  s.begin(honest, options);
+  local_mr lent = s.rt.memory(test::all_access).allocate_zeroed(large);
+  std::ranges::fill(lent.bytes(), std::byte{2});
+  const auto terms = [&](std::size_t bytes) {
+    return loan_terms{.address = reinterpret_cast<std::uintptr_t>(lent.bytes().data()),
+                      .length = bytes,
+                      .rkey = lent.remote_slice().rkey(),
+                      .isolation = isolation::exact_registered};
+  };
+  local_mr memory = s.rt.memory().allocate_zeroed(large);
+  std::vector<std::size_t> asked;
+  const auto where = [&](const message_stream::arrival& next) {
+    asked.push_back(next.size_bytes);
+    std::ranges::fill(memory.bytes(), std::byte{});
+    return memory.first(next.size_bytes);
+  };
+  started<task<message_stream::arrival>> receiving{s.rt.executor(), s.victim.receive_into(where)};
+  s.say({.kind = message_kind::announce, .tag = 1, .loan = terms(large)});
+  s.say({.kind = message_kind::announce, .tag = 2, .loan = terms(large - 1)});
+  s.rt.run(test::until(s.rt.executor(), [&] { return !asked.empty(); }));
+  s.say({.kind = message_kind::withdraw, .tag = 1});
+  s.wait_for([&] { return receiving.has_ended(); });
+  // The withdrawal may come too late for the first.
+  CHECK(receiving->take_result()->size_bytes == asked.back());
+  CHECK(std::ranges::count(memory.bytes(), std::byte{2}) == std::ptrdiff_t(asked.back()));
 }
 
 TEST_CASE("a peer that gives no credit holds up the next large message, and no longer",
