@@ -59,7 +59,8 @@ static int send_bytes(struct group* g, cordma_connection to, const void* bytes, 
 static int receive_bytes(cordma_connection from, void* into, size_t count) {
   cordma_message about;
   const int status = cordma_receive(from, into, count, &about, deadline_us);
-  return status == CORDMA_OK && about.bytes != count ? CORDMA_WRONG_LENGTH : status;
+  const int is_right = status != CORDMA_OK || (!about.is_write && about.bytes == count);
+  return is_right ? status : CORDMA_WRONG_LENGTH;
 }
 
 static int accept_peer(struct group* g, cordma_connection* made) {

@@ -104,7 +104,7 @@ static void on_name(cordma_connection server, const void* data, const cordma_mes
                     void* user) {
   struct client* const self = user;
   (void)server;
-  if (about->bytes != sizeof self->name) return;
+  if (about->is_write || about->bytes != sizeof self->name) return;
   memcpy(self->name, data, sizeof self->name);
   sem_post(&self->was_told);
 }

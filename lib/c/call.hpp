@@ -59,6 +59,26 @@ inline remote_mr_slice remote_slice(connection_object& at, handle remote, std::u
   return what.slice.slice(offset, bytes);
 }
 
+/// The time that a caller gives, from the moment of the call.
+class call_time {
+ public:
+  explicit call_time(std::int64_t timeout_us) noexcept : timeout_us_{timeout_us} {}
+  /// Returns when a call ends that has not begun. One that takes only what is there always begins.
+  [[nodiscard]] time_point deadline() const noexcept {
+    return timeout_us_ > 0 ? deadline_ : time_point::max();
+  }
+  /// Returns what is left.
+  [[nodiscard]] std::int64_t left_us() const noexcept {
+    if (timeout_us_ <= 0) return timeout_us_;
+    const auto left = deadline_ - std::chrono::steady_clock::now();
+    return std::max<std::int64_t>(0, std::chrono::ceil<std::chrono::microseconds>(left).count());
+  }
+
+ private:
+  const std::int64_t timeout_us_;
+  const time_point deadline_ = after(std::chrono::steady_clock::now(), span_of(timeout_us_));
+};
+
 /// A call that a foreign thread waits for: keeps its outcome for that thread.
 class foreign_call : public foreign_calls::call {
  public:
@@ -90,29 +110,39 @@ class foreign_call : public foreign_calls::call {
   outcome how_;
 };
 
-/// Calls `f(what)` on the thread of what the handle names. `f` returns a status and does not wait.
+/// Calls `f(what, timeout_us)` on the thread of what the handle names, with what is left of the
+/// time. `f` returns a status and does not wait.
 template <class T, class F>
-int enter(handle number, F f) noexcept {
+int enter_within(handle number, std::int64_t timeout_us, F f) noexcept {
   const auto here = handles().find(T::is, number);
   if (here.how == handle_table::state::found) [[likely]]
-    return guarded([&] { return f(static_cast<T&>(*here.what)); });
+    return guarded([&] { return f(static_cast<T&>(*here.what), timeout_us); });
   if (here.how == handle_table::state::bad) return bad_handle(T::is);
   struct entering final : foreign_call {
-    entering(handle of, F& what) noexcept : number{of}, call{what} {}
+    entering(handle of, std::int64_t timeout_us, F& what) noexcept
+        : number{of}, time{timeout_us}, call{what} {}
     void run() noexcept override {
       // A handle that was closed meanwhile is bad now, and none is foreign here.
       const auto now = handles().find(T::is, number);
       end_with(now.how == handle_table::state::found
-                   ? guarded([&] { return call(static_cast<T&>(*now.what)); })
+                   ? guarded([&] { return call(static_cast<T&>(*now.what), time.left_us()); })
                    : bad_handle(T::is));
     }
     const handle number;
+    const call_time time;
     F& call;
   };
   return guarded([&] {
-    entering one{number, f};
-    return one.made_by(number, T::is);
+    entering one{number, timeout_us, f};
+    return one.made_by(number, T::is, one.time.deadline());
   });
+}
+
+/// Calls `f(what)` on the thread of what the handle names, without a deadline.
+template <class T, class F>
+int enter(handle number, F f) noexcept {
+  return enter_within<T>(number, -1,
+                         [&f](T& what, std::int64_t /*timeout_us*/) { return f(what); });
 }
 
 /// Gives what an operation returned to `take`, which writes it for the program.
@@ -134,11 +164,8 @@ class waiting_call final : public foreign_call {
 
  public:
   waiting_call(handle number, std::int64_t timeout_us, Start& start, Take& take) noexcept
-      : number_{number}, timeout_us_{timeout_us}, start_{start}, take_{take} {}
-  /// Returns when a call ends that has not begun. One that takes only what is there always begins.
-  [[nodiscard]] time_point deadline() const noexcept {
-    return timeout_us_ > 0 ? deadline_ : time_point::max();
-  }
+      : number_{number}, time_{timeout_us}, start_{start}, take_{take} {}
+  [[nodiscard]] time_point deadline() const noexcept { return time_.deadline(); }
 
   void run() noexcept override {
     bool waits = false;
@@ -148,7 +175,7 @@ class waiting_call final : public foreign_call {
       T& what = static_cast<T&>(*here.what);
       context& in = what.owner;  // Starting a disconnect ends `what`.
       scheduler& on = in.rt.executor();
-      op_.emplace(start_(what), left_us());
+      op_.emplace(start_(what), time_.left_us());
       if (op_->begin(on)) return taken(*op_, take_);
       in.waits.push_back(*op_);
       op_->call_at_end(&on_end, this);
@@ -169,16 +196,8 @@ class waiting_call final : public foreign_call {
     end_with(status);
   }
 
-  /// Returns what is left of the caller's time.
-  [[nodiscard]] std::int64_t left_us() const noexcept {
-    if (timeout_us_ <= 0) return timeout_us_;
-    const auto left = deadline_ - std::chrono::steady_clock::now();
-    return std::max<std::int64_t>(0, std::chrono::ceil<std::chrono::microseconds>(left).count());
-  }
-
   const handle number_;
-  const std::int64_t timeout_us_;
-  const time_point deadline_ = after(std::chrono::steady_clock::now(), span_of(timeout_us_));
+  const call_time time_;
   Start& start_;
   Take& take_;
   std::optional<bounded<op_type>> op_;

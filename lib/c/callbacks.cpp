@@ -140,8 +140,8 @@ int cordma_start_connect(cordma_context in, const char* address, int64_t timeout
                          cordma_connected* connected, void* user) {
   if (address == nullptr || connected == nullptr)
     return note(CORDMA_BAD_ARGUMENT, "cordma_start_connect: address or connected is null");
-  return enter<context>(number_of(in), [&](context& c) {
-    c.tasks.spawn(connect_and_tell(c, endpoint_of(address), timeout_us, connected, user));
+  return enter_within<context>(number_of(in), timeout_us, [&](context& c, int64_t left_us) {
+    c.tasks.spawn(connect_and_tell(c, endpoint_of(address), left_us, connected, user));
     c.kick();
     return int{CORDMA_OK};
   });

@@ -70,7 +70,7 @@ task<> receive_one(peer_set& from, std::size_t i, std::byte* into, std::size_t b
       const cordma::message next = co_await c->link.next_message();
       c->deliver(next, into, bytes, &about);
     }
-    if (about.bytes != bytes)
+    if (about.is_write != 0 || about.bytes != bytes)
       throw misuse{CORDMA_WRONG_LENGTH,
                    "cordma_all_to_all: a peer's block has other bytes: all sides name one length"};
   } catch (const cordma::cancelled&) {

@@ -59,7 +59,7 @@ remote_mr_slice remote_of(connection_object& at, const cordma_work& work, std::u
 int cordma_post(cordma_connection connection, const cordma_work* work, int64_t timeout_us,
                 cordma_completed* completed, void* user) {
   if (work == nullptr) return note(CORDMA_BAD_ARGUMENT, "cordma_post: work is null");
-  return enter<connection_object>(number_of(connection), [&](connection_object& c) {
+  const auto post_on = [&](connection_object& c, int64_t left_us) {
     context& in = c.owner;
     cordma::scheduler& on = in.rt.executor();
     send_queue& queue = c.link.qp().sends();
@@ -69,7 +69,7 @@ int cordma_post(cordma_connection connection, const cordma_work* work, int64_t t
       one.connection = c.number;
       one.completed = completed;
       one.user = user;
-      const int status = one.begin(on, queue, request, timeout_us);
+      const int status = one.begin(on, queue, request, left_us);
       if (on.has_ready() || on.next_deadline() < next) in.kick();
       return status;
     };
@@ -92,5 +92,6 @@ int cordma_post(cordma_connection connection, const cordma_work* work, int64_t t
         return begin(cordma::fetch_add(remote_of(c, *work, word), work->operand));
       default: return note(CORDMA_BAD_ARGUMENT, "cordma_post: work->kind is no cordma_kind");
     }
-  });
+  };
+  return enter_within<connection_object>(number_of(connection), timeout_us, post_on);
 }

@@ -97,9 +97,23 @@ TEST_CASE("a call that a callback keeps from beginning ends at its deadline, and
   cordma_connection made = nullptr;
   const int late = cordma_accept(both.server.listener, 10'000, &made);
   CHECK_THAT(cordma_error_text(), Catch::Contains("a callback"));
+  std::atomic<int> told{0};
+  cordma_work work{};
+  const int late_post = cordma_post(
+      both.there, &work, 10'000,
+      [](cordma_connection, int, std::uint64_t, void* user) {
+        ++*static_cast<std::atomic<int>*>(user);
+      },
+      &told);
+  const int late_connect = cordma_start_connect(
+      both.server.context, both.server.address.c_str(), 10'000,
+      [](cordma_connection, int, void* user) { ++*static_cast<std::atomic<int>*>(user); }, &told);
   held.released.set_value();
   CHECK(late == CORDMA_TIMED_OUT);
   CHECK(made == nullptr);
+  CHECK(late_post == CORDMA_TIMED_OUT);
+  CHECK(late_connect == CORDMA_TIMED_OUT);
+  CHECK(told == 0);
   CHECK(both.server.accept() != nullptr);  // The client was not lost with the late call.
 }
 

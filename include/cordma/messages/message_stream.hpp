@@ -32,7 +32,8 @@ struct stream_options {
   std::size_t message_bytes_max = std::size_t{64} << 20;
   /// Large messages that are fetched before anybody asks for them: 0 to 64, and for calls at least
   /// 1. The peer can make this side allocate at most `large_ahead` times `message_bytes_max`, and
-  /// once more while a task is in `receive`. With 0, `receive_into` copies no large message.
+  /// once more while a task is in `receive`. With 0, `receive_into` copies no large message that
+  /// no task in `receive` had asked for.
   unsigned large_ahead = 2;
   /// How long `send` waits for the peer to make its end of the stream. A call has its own deadline.
   time_span open_timeout = std::chrono::seconds{10};
