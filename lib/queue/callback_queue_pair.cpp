@@ -1,5 +1,7 @@
 #include "callback_queue_pair.hpp"
 
+#include "base/failures.hpp"
+
 #include "send_queue.hpp"
 #include "wr_id.hpp"
 

@@ -6,16 +6,16 @@
 
 namespace cordma {
 
-send_queue::cold_state::cold_state(verbs::protection_domain& pd, verbs::queue_pair& of,
+send_queue::cold_state::cold_state(verbs::protection_domain& domain, verbs::queue_pair& of,
                                    bool has_atomics)
     : qp{of},
-      pd{pd.native_handle()},
+      pd{domain.native_handle()},
       // An XRC target takes no request, but each ring has a slot.
       depth_max{std::max(of.capabilities().send_wr_max, 1u)},
       depth{depth_max},
       sge_max{std::max(of.capabilities().send_sge_max, 1u)},
-      read_sge_max{pd.limits().sge_rd_max == 0 ? sge_max
-                                               : std::min(sge_max, pd.limits().sge_rd_max)},
+      read_sge_max{domain.limits().sge_rd_max == 0 ? sge_max
+                                                   : std::min(sge_max, domain.limits().sge_rd_max)},
       more_held(ring_size() * (sge_max - 1)),
       atomic_values(has_atomics ? ring_size() : 0) {
   if (has_atomics)
