@@ -382,7 +382,8 @@ void shared_receives::copy(const message& from, const local_mr_slice& chosen) co
 
 void shared_receives::leave(message&& untaken) noexcept {
   const std::uint32_t number = untaken.number_;
-  if (holders_[number] == &orphans_) return untaken.give_back();
+  const bool has_gone = attachment_.driver == nullptr && holders_[number] == &orphans_;
+  if (has_gone) return untaken.give_back();
   untaken.pool_ = nullptr;
   arrived_list& list = untaken_messages_;
   if (list.oldest == arrived_list::none) list.newest = number;

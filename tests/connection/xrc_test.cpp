@@ -255,6 +255,30 @@ TEST_CASE("a flood takes no more than the pool, and who was kept out goes on",
   check_that_messages_arrive(p.rt, honest, to, p.host);
 }
 
+TEST_CASE(
+    "a message in a domain's pool that the program has no memory for stays, before all others",
+    "[connection][device]") {
+  CORDMA_NEED_XRC();
+  xrc_pair p;
+  local_mr to = p.rt.memory().allocate_zeroed(4);
+  for (std::uint32_t n = 0; n < 3; ++n) p.rt.run(p.send(p.host.pool, n));
+  const auto take = [&](std::size_t bytes) {
+    return p.rt.run(as_result(p.host.pool.next_message_into(
+        [&](const shared_receives::arrival&) { return to.first(bytes); })));
+  };
+  for (std::uint32_t n = 0; n < 3; ++n) {
+    for (unsigned refused = 0; refused < 2; ++refused) {
+      const auto little = take(3);
+      REQUIRE(little.has_failure());
+      CHECK(little.failure().code == make_error_code(errc::wrong_length));
+    }
+    REQUIRE(take(4).has_value());
+    std::uint32_t value = 99;
+    std::memcpy(&value, to.bytes().data(), sizeof value);
+    CHECK(value == n);
+  }
+}
+
 TEST_CASE("a message that is longer than the pool's buffers breaks its connection alone",
           "[connection][device]") {
   CORDMA_NEED_XRC();
