@@ -108,6 +108,9 @@ class connection_state final : private timer, private byte_channel::listener {
   handshake::hello peer_hello;
   handshake::agreement agreement;
   bool peer_said_goodbye = false;
+  /// Set when the connection was closed or lost. Who waits for it shares it, and may outlive the
+  /// connection.
+  const std::shared_ptr<event> ended = std::make_shared<event>();
 
   /// Returns true over RC, where agents lend memory and a WRITE names no receive queue.
   [[nodiscard]] bool is_reliable() const noexcept {

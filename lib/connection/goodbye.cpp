@@ -127,6 +127,7 @@ std::coroutine_handle<> connection_state::on_failure(waiter& watch) noexcept {
   state.disarm();
   state.fail_agent();
   state.channel_->hang_up();
+  state.ended->set();
   return std::noop_coroutine();
 }
 

@@ -308,6 +308,16 @@ TEST_CASE("a target's wait for the end ends when its initiator closes or is drop
   CHECK(p.to.was_closed_by_peer() == closes);
 }
 
+TEST_CASE("a wait for the end that begins when the connection has gone ends at once",
+          "[connection][device]") {
+  test::connected_pair both;
+  task<> waits = both.client.ended();
+  connection moved = std::move(both.client);
+  moved = {};
+  both.rt.run(both.rt.executor().sleep_for(0ms));
+  CHECK_NOTHROW(both.rt.run(std::move(waits)));
+}
+
 TEST_CASE("an initiator is told at once when its target is dropped", "[connection][device]") {
   CORDMA_NEED_XRC();
   xrc_pair p;
