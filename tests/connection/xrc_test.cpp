@@ -108,6 +108,12 @@ TEST_CASE("over XRC a request without a receive queue is refused before it is po
     CHECK(why.code == make_error_code(errc::not_supported));
     CHECK_THAT(why.to_string(), Catch::Contains("connection::to"));
   }
+  const failure atomic_write =
+      why_failed(p.rt, p.from.to(p.host.pool.num()).atomic_write(memory.remote_slice(), 1));
+  CHECK(atomic_write.code == make_error_code(errc::not_supported));
+  CHECK_THAT(atomic_write.to_string(),
+             Catch::Contains("receive queue " + std::to_string(p.host.pool.num())) &&
+                 Catch::Contains("it needs RC"));
   CHECK(p.from.qp().sends().posted_total() == posted);
   CHECK(p.from.is_open());
 }
@@ -116,8 +122,13 @@ TEST_CASE("a target sends nothing, and a connection over RC has no receive queue
           "[connection][device]") {
   test::connected_pair rc;
   local_mr memory = rc.rt.memory().allocate_zeroed(8);
-  const failure over_rc = why_failed(rc.rt, rc.client.to(17).send(memory.slice()));
-  CHECK(over_rc.code == make_error_code(errc::not_supported));
+  const local_mr word = rc.rt.memory(test::all_access).allocate_zeroed(8);
+  for (const failure& over_rc :
+       {why_failed(rc.rt, rc.client.to(17).send(memory.slice())),
+        why_failed(rc.rt, rc.client.to(17).atomic_write(word.remote_slice(), 1))}) {
+    CHECK(over_rc.code == make_error_code(errc::not_supported));
+    CHECK_THAT(over_rc.to_string(), Catch::Contains("connection::to"));
+  }
   CORDMA_NEED_XRC();
   xrc_pair p;
   local_mr out = p.rt.memory().allocate_zeroed(8);
