@@ -172,6 +172,12 @@ verbs::shared_receive_queue shared_receives::filled_queue() {
   if (memory_.slice().block()->pd() != pd()) {
     throw error{{.code = errc::wrong_protection_domain, .call = "shared_receives"}};
   }
+  if (options_.xrc_domain != nullptr &&
+      options_.xrc_domain->native_handle()->context != pd()->context) {
+    throw error{{.code = errc::wrong_protection_domain,
+                 .call = "shared_receives",
+                 .detail = "the XRC domain is of another runtime: open one by the same path here"}};
+  }
   CORDMA_ASSERT((options_.xrc_domain != nullptr) == (attachment_.driver != nullptr),
                 "a pool in an XRC domain has a driver");
   const verbs::shared_receive_queue_capabilities wanted{.wr_max = options_.buffers};

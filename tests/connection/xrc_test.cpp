@@ -422,6 +422,8 @@ TEST_CASE("a target needs a domain of its own runtime, and XRC no pool of its ow
   CHECK_THROWS_WITH(rt.listen({}, {}, plain), Catch::Contains("connect_plain"));
   prepared_connection foreign = elsewhere.prepare_connection(test::target(host.domain));
   CHECK_THROWS_WITH(foreign.info(), Catch::Contains("of another runtime"));
+  CHECK_THROWS_WITH(elsewhere.share_receives(test::inbox(host.domain)),
+                    Catch::Contains("shared_receives") && Catch::Contains("of another runtime"));
   connection_options over_rc;
   over_rc.receives_from = &host.pool;
   listener acceptor = rt.listen();
