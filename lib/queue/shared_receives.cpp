@@ -341,6 +341,14 @@ void shared_receives::complete(std::uint32_t number, const ibv_wc& wc) noexcept 
   check_limit();
 }
 
+void shared_receives::fail(const request_outcome& why) noexcept {
+  failure how{.code = why.code, .call = why.call};
+  how.detail = cordma::detail::detail_text(
+      "receive queue %u gets no more messages: make another runtime", num());
+  if (!untaken_.is_closed()) untaken_.close(how);
+  if (limit_ != 0) limit_reached();
+}
+
 std::optional<std::uint32_t> shared_receives::take_untaken() noexcept {
   std::uint32_t& oldest = untaken_messages_.oldest;
   if (oldest == arrived_list::none) return std::nullopt;
