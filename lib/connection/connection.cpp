@@ -47,7 +47,8 @@ task<connection> connect_to(connection_resources resources, endpoint server,
   co_return co_await detail::shake_hands_as_client(resources, options, peer_link);
 }
 
-task<> wait_for_end(queue_pair& qp) { co_await qp.failed_event().wait(); }
+/// The task keeps the event, since it may start when the connection has gone.
+task<> wait_for_end(std::shared_ptr<event> ended) { co_await ended->wait(); }
 
 template <class T>
 task<T> refuse_without_agent(const detail::connection_state& state) {
@@ -94,7 +95,7 @@ bool connection::is_open() const noexcept { return qp_ != nullptr && !qp_->has_f
 
 task<> connection::close() { return close_state(state_.get()); }
 
-task<> connection::ended() { return wait_for_end(qp()); }
+task<> connection::ended() { return wait_for_end(state_->ended); }
 
 std::optional<failure> connection::why_lost() const noexcept {
   if (is_open()) return std::nullopt;

@@ -188,6 +188,7 @@ connection_state::connection_state(const connection_resources& r, const connecti
 connection_state::~connection_state() {
   qp.abort({.code = errc::closed, .call = "close"});
   fail_agent();
+  ended->set();
 }
 
 void connection_state::prepost() {

@@ -75,7 +75,8 @@ class connection_state final : private timer, private byte_channel::listener {
 
   /// Ends what waits, and tells the peer.
   void abort(errc code, const char* call) noexcept;
-  void end_with_peer() noexcept;
+  /// Ends everything after the peer's last message. Not in the middle of a reap.
+  void end_with_peer(const char* call = "hang_up") noexcept;
   /// Waits for what was posted, then for the peer's answer.
   task<> close();
   /// Waits until the device has returned what was posted on the data queue pair, or until a
@@ -108,6 +109,9 @@ class connection_state final : private timer, private byte_channel::listener {
   handshake::hello peer_hello;
   handshake::agreement agreement;
   bool peer_said_goodbye = false;
+  /// Set when the connection was closed or lost. Who waits for it shares it, and may outlive the
+  /// connection.
+  const std::shared_ptr<event> ended = std::make_shared<event>();
 
   /// Returns true over RC, where agents lend memory and a WRITE names no receive queue.
   [[nodiscard]] bool is_reliable() const noexcept {

@@ -56,10 +56,9 @@ void connection_state::abort(errc code, const char* call) noexcept {
   if (channel_) channel_->hang_up();
 }
 
-/// Ends everything after the peer's last message.
-void connection_state::end_with_peer() noexcept {
-  qp.abort_after_last_message({.code = errc::disconnected, .call = "hang_up"});
-  abort(errc::disconnected, "hang_up");
+void connection_state::end_with_peer(const char* call) noexcept {
+  qp.abort_after_last_message({.code = errc::disconnected, .call = call});
+  abort(errc::disconnected, call);
 }
 
 /// Tells the agent that the data queue pair is in ERROR: its windows can be destroyed.
@@ -127,12 +126,14 @@ std::coroutine_handle<> connection_state::on_failure(waiter& watch) noexcept {
   state.disarm();
   state.fail_agent();
   state.channel_->hang_up();
+  state.ended->set();
   return std::noop_coroutine();
 }
 
+/// Handles the failure of the control queue pair, which may be noticed before the stream's end.
 std::coroutine_handle<> connection_state::on_agent_failure(waiter& watch) noexcept {
   connection_state& state = static_cast<failure_watch&>(watch).state;
-  state.abort(errc::disconnected, "agent");
+  state.end_with_peer("agent");
   return std::noop_coroutine();
 }
 

@@ -60,7 +60,8 @@ class callback_queue_pair {
   /// ERROR, so that the device flushes its requests. Idempotent: the first reason stays.
   void abort(const request_outcome& why) noexcept;
   /// Aborts, after the messages that the device has taken are delivered: a device may acknowledge
-  /// one before it completes the receive. Not in the middle of a reap.
+  /// one before it completes the receive. In manual mode only those are that the program has
+  /// reaped. Not in the middle of a reap.
   void abort_after_last_message(const request_outcome& why) noexcept;
   /// Returns why the queue pair no longer works; none while it does.
   [[nodiscard]] const request_outcome& failure_reason() const noexcept { return reason_; }

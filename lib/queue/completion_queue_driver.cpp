@@ -178,6 +178,7 @@ bool completion_queue_driver::read_event() noexcept {
 
 void completion_queue_driver::fail(const request_outcome& how, int port) noexcept {
   for (const entry& e : queue_pairs_) {
+    if (e.pool != nullptr && port == 0) e.pool->fail(how);
     if (e.qp == nullptr || (port != 0 && e.qp->verbs().port() != port)) continue;
     e.qp->abort(how);
   }

@@ -72,7 +72,7 @@ class completion_queue_driver final : private poller {
   void reap_to_the_end() noexcept;
 
   /// Ends every slot of the queue pairs of one port, or of every port (0), whose CQEs will never
-  /// come.
+  /// come. Of every port, ends also the waits for messages of pools in XRC domains.
   void fail(const request_outcome& how, int port = 0) noexcept;
   /// Fails one queue pair, as a failed CQE of it would.
   void fail_one(std::uint64_t wr_id_base, const request_outcome& why) noexcept;

@@ -42,9 +42,9 @@ const char* way_out_of(const request_outcome& how) noexcept {
            "(mlx5dv) and a queue pair of the program's own";
   }
   if (code == errc::not_supported) {
-    return "the connection has no such request: over UC (connection_options::transport), or where "
-           "rd_atomic_max is 0, neither READs nor atomics; over XRC each names its receive queue "
-           "(connection::to), and a target sends none; a datagram is a SEND";
+    return "no such request: over UC (connection_options::transport), or where rd_atomic_max "
+           "is 0, neither READs nor atomics; over XRC each names its receive queue "
+           "(connection::to), a target sends none; a datagram is a SEND";
   }
   return "";
 }

@@ -172,6 +172,12 @@ verbs::shared_receive_queue shared_receives::filled_queue() {
   if (memory_.slice().block()->pd() != pd()) {
     throw error{{.code = errc::wrong_protection_domain, .call = "shared_receives"}};
   }
+  if (options_.xrc_domain != nullptr &&
+      options_.xrc_domain->native_handle()->context != pd()->context) {
+    throw error{{.code = errc::wrong_protection_domain,
+                 .call = "shared_receives",
+                 .detail = "the XRC domain is of another runtime: open one by the same path here"}};
+  }
   CORDMA_ASSERT((options_.xrc_domain != nullptr) == (attachment_.driver != nullptr),
                 "a pool in an XRC domain has a driver");
   const verbs::shared_receive_queue_capabilities wanted{.wr_max = options_.buffers};
@@ -335,6 +341,14 @@ void shared_receives::complete(std::uint32_t number, const ibv_wc& wc) noexcept 
   check_limit();
 }
 
+void shared_receives::fail(const request_outcome& why) noexcept {
+  failure how{.code = why.code, .call = why.call};
+  how.detail = cordma::detail::detail_text(
+      "receive queue %u gets no more messages: make another runtime", num());
+  if (!untaken_.is_closed()) untaken_.close(how);
+  if (limit_ != 0) limit_reached();
+}
+
 std::optional<std::uint32_t> shared_receives::take_untaken() noexcept {
   std::uint32_t& oldest = untaken_messages_.oldest;
   if (oldest == arrived_list::none) return std::nullopt;
@@ -382,7 +396,8 @@ void shared_receives::copy(const message& from, const local_mr_slice& chosen) co
 
 void shared_receives::leave(message&& untaken) noexcept {
   const std::uint32_t number = untaken.number_;
-  if (holders_[number] == &orphans_) return untaken.give_back();
+  const bool has_gone = attachment_.driver == nullptr && holders_[number] == &orphans_;
+  if (has_gone) return untaken.give_back();
   untaken.pool_ = nullptr;
   arrived_list& list = untaken_messages_;
   if (list.oldest == arrived_list::none) list.newest = number;

@@ -6,6 +6,8 @@
 #include <cordma/verbs/shared_receive_queue.hpp>
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <string>
@@ -17,11 +19,33 @@ constexpr const char* open_xrcd = "ibv_open_xrcd";
 constexpr int no_file = -1;
 constexpr mode_t own_file = 0600;
 
+[[noreturn]] void throw_unusable(int error, const std::string& path, const char* why) {
+  detail::throw_errno(error, "open", detail::detail_text("XRC domain %.100s%s", path.c_str(), why));
+}
+
+/// Programs that open the same file share the domain, so no other user may choose it.
+void check_file(const unique_fd& file, const std::string& path) {
+  struct stat found{};
+  if (::fstat(file.get(), &found) != 0) throw_unusable(errno, path, "");
+  if (!S_ISREG(found.st_mode)) throw_unusable(EINVAL, path, ": no regular file: name another path");
+  constexpr uid_t root = 0;
+  if (found.st_uid != root && found.st_uid != ::geteuid())
+    throw_unusable(EPERM, path, ": another user's: name a file of this user, or of root");
+}
+
 unique_fd opened(std::string_view path) {
   const std::string text{path};
-  unique_fd file{::open(text.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, own_file)};
-  if (!file.is_open())
-    detail::throw_errno(errno, "open", detail::detail_text("XRC domain %s", text.c_str()));
+  if (path.find('\0') != path.npos)
+    throw_unusable(EINVAL, text, ": a NUL would end the path there: leave it out");
+  // A FIFO is refused, not waited for.
+  constexpr int flags = O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  unique_fd file{::open(text.c_str(), flags, own_file)};
+  if (!file.is_open()) {
+    const char* const way_out =
+        errno == ELOOP ? ": a symbolic link: name the file that it leads to" : "";
+    throw_unusable(errno, text, way_out);
+  }
+  check_file(file, text);
   return file;
 }
 

@@ -1,6 +1,7 @@
 // How a connection ends when its peer says goodbye first, and when it does not.
 #include <cordma/connection/connection.hpp>
 
+#include "agent/agent.hpp"
 #include "last_message.hpp"
 #include "queue/send_queue.hpp"
 #include "request/queue_pair.hpp"
@@ -201,4 +202,16 @@ TEST_CASE("what the device has taken until the peer's end is received", "[connec
   CHECK(both.rt.run(both.server.next_message()).size_bytes == 8);
   CHECK(both.rt.run(as_result(both.server.next_message())).failure().code == errc::disconnected);
   CHECK(both.server.why_lost()->call == std::string{"hang_up"});
+}
+
+TEST_CASE("what the device has taken until the agents' queue pair breaks is received",
+          "[connection][soft0]") {
+  test::connected_pair both;
+  local_mr memory = both.rt.memory().allocate_zeroed(64);
+  both.server.post_recv(memory.slice(8, 8));
+  both.server.agent()->control().abort({.code = errc::disconnected, .call = "test"});
+  const test::last_message last{both.client, memory.slice(0, 8)};
+  CHECK(both.rt.run(both.server.next_message()).size_bytes == 8);
+  CHECK(both.rt.run(as_result(both.server.next_message())).failure().code == errc::disconnected);
+  CHECK(both.server.why_lost()->call == std::string{"agent"});
 }

@@ -46,6 +46,19 @@ TEST_CASE("a peer that does not answer points to the device's own network", "[co
                  Contains("docs/devices.md"));
 }
 
+TEST_CASE("the longest error of a request over XRC is not cut", "[connection]") {
+  const auto text_of = [](std::error_code code) {
+    const request_failure why{
+        .how = {.code = code, .call = "post_send"}, .qp_num = 1, .receive_queue = ~0u};
+    return std::string{why.to_failure().detail.view()};
+  };
+  CHECK_THAT(text_of(errc::not_supported),
+             Catch::StartsWith("receive queue 4294967295: ") && Catch::EndsWith("is a SEND"));
+  CHECK_THAT(text_of(wc_errc::remote_invalid_request), Catch::EndsWith("nor atomics go"));
+  CHECK_THAT(text_of(wc_errc::retry_exceeded), Catch::EndsWith("what soft0 needs"));
+  CHECK_THAT(text_of(wc_errc::rnr_retry_exceeded), Catch::EndsWith("min_rnr_timer)"));
+}
+
 TEST_CASE("a policy that grants nothing names bytes_max, and the server knows who asked for what",
           "[connection][agent][device]") {
   connected_pair p;

@@ -108,6 +108,12 @@ TEST_CASE("over XRC a request without a receive queue is refused before it is po
     CHECK(why.code == make_error_code(errc::not_supported));
     CHECK_THAT(why.to_string(), Catch::Contains("connection::to"));
   }
+  const failure atomic_write =
+      why_failed(p.rt, p.from.to(p.host.pool.num()).atomic_write(memory.remote_slice(), 1));
+  CHECK(atomic_write.code == make_error_code(errc::not_supported));
+  CHECK_THAT(atomic_write.to_string(),
+             Catch::Contains("receive queue " + std::to_string(p.host.pool.num())) &&
+                 Catch::Contains("it needs RC"));
   CHECK(p.from.qp().sends().posted_total() == posted);
   CHECK(p.from.is_open());
 }
@@ -116,8 +122,13 @@ TEST_CASE("a target sends nothing, and a connection over RC has no receive queue
           "[connection][device]") {
   test::connected_pair rc;
   local_mr memory = rc.rt.memory().allocate_zeroed(8);
-  const failure over_rc = why_failed(rc.rt, rc.client.to(17).send(memory.slice()));
-  CHECK(over_rc.code == make_error_code(errc::not_supported));
+  const local_mr word = rc.rt.memory(test::all_access).allocate_zeroed(8);
+  for (const failure& over_rc :
+       {why_failed(rc.rt, rc.client.to(17).send(memory.slice())),
+        why_failed(rc.rt, rc.client.to(17).atomic_write(word.remote_slice(), 1))}) {
+    CHECK(over_rc.code == make_error_code(errc::not_supported));
+    CHECK_THAT(over_rc.to_string(), Catch::Contains("connection::to"));
+  }
   CORDMA_NEED_XRC();
   xrc_pair p;
   local_mr out = p.rt.memory().allocate_zeroed(8);
@@ -255,6 +266,30 @@ TEST_CASE("a flood takes no more than the pool, and who was kept out goes on",
   check_that_messages_arrive(p.rt, honest, to, p.host);
 }
 
+TEST_CASE(
+    "a message in a domain's pool that the program has no memory for stays, before all others",
+    "[connection][device]") {
+  CORDMA_NEED_XRC();
+  xrc_pair p;
+  local_mr to = p.rt.memory().allocate_zeroed(4);
+  for (std::uint32_t n = 0; n < 3; ++n) p.rt.run(p.send(p.host.pool, n));
+  const auto take = [&](std::size_t bytes) {
+    return p.rt.run(as_result(p.host.pool.next_message_into(
+        [&](const shared_receives::arrival&) { return to.first(bytes); })));
+  };
+  for (std::uint32_t n = 0; n < 3; ++n) {
+    for (unsigned refused = 0; refused < 2; ++refused) {
+      const auto little = take(3);
+      REQUIRE(little.has_failure());
+      CHECK(little.failure().code == make_error_code(errc::wrong_length));
+    }
+    REQUIRE(take(4).has_value());
+    std::uint32_t value = 99;
+    std::memcpy(&value, to.bytes().data(), sizeof value);
+    CHECK(value == n);
+  }
+}
+
 TEST_CASE("a message that is longer than the pool's buffers breaks its connection alone",
           "[connection][device]") {
   CORDMA_NEED_XRC();
@@ -282,6 +317,16 @@ TEST_CASE("a target's wait for the end ends when its initiator closes or is drop
   p.rt.run(when_all(p.to.ended(), end()));
   CHECK_FALSE(p.to.is_open());
   CHECK(p.to.was_closed_by_peer() == closes);
+}
+
+TEST_CASE("a wait for the end that begins when the connection has gone ends at once",
+          "[connection][device]") {
+  test::connected_pair both;
+  task<> waits = both.client.ended();
+  connection moved = std::move(both.client);
+  moved = {};
+  both.rt.run(both.rt.executor().sleep_for(0ms));
+  CHECK_NOTHROW(both.rt.run(std::move(waits)));
 }
 
 TEST_CASE("an initiator is told at once when its target is dropped", "[connection][device]") {
@@ -377,6 +422,8 @@ TEST_CASE("a target needs a domain of its own runtime, and XRC no pool of its ow
   CHECK_THROWS_WITH(rt.listen({}, {}, plain), Catch::Contains("connect_plain"));
   prepared_connection foreign = elsewhere.prepare_connection(test::target(host.domain));
   CHECK_THROWS_WITH(foreign.info(), Catch::Contains("of another runtime"));
+  CHECK_THROWS_WITH(elsewhere.share_receives(test::inbox(host.domain)),
+                    Catch::Contains("shared_receives") && Catch::Contains("of another runtime"));
   connection_options over_rc;
   over_rc.receives_from = &host.pool;
   listener acceptor = rt.listen();

@@ -10,6 +10,7 @@
 #include <catch2/catch.hpp>
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -130,4 +131,37 @@ TEST_CASE("a pool in a domain is reaped where the program polls itself", "[queue
       detail::xrc_request<send_request<1>>{cordma::send(const_local_mr_slice{}), to}));
   CHECK(manual.reap() == 1);
   CHECK(x.link.run(pool.next_message()).size_bytes() == 0);
+}
+
+TEST_CASE("waits for a pool in a domain end when its completion queue fails", "[queue][device]") {
+  if (!has_xrc()) CORDMA_SKIP("rxe has no XRC");
+  xrc_link x{8};
+  x.link.events.add(*x.pool);
+  const request_outcome why{.code = errc::cq_overrun, .call = "ibv_get_async_event"};
+  const auto fail = [&]() -> task<> {
+    x.link.driver.fail(why);
+    co_return;
+  };
+  const auto [first, second, low, unused] =
+      x.link.run(when_all(as_result(x.pool->next_message()), as_result(x.pool->next_message()),
+                          as_result(x.pool->runs_low(4)), fail()));
+  CHECK(low.has_value());
+  x.link.driver.fail({.code = errc::device_failed, .call = "later"});
+  const auto late = x.link.outcome(x.pool->next_message());
+  for (const auto* const wait : {&first, &second, &late}) {
+    REQUIRE(wait->has_failure());
+    CHECK(wait->failure().code == make_error_code(errc::cq_overrun));
+    CHECK_THAT(wait->failure().to_string(),
+               Contains("receive queue " + std::to_string(x.pool->num())));
+  }
+}
+
+TEST_CASE("a failed port ends no wait for a pool in a domain, which other ports may serve",
+          "[queue][device]") {
+  if (!has_xrc()) CORDMA_SKIP("rxe has no XRC");
+  xrc_link x{8};
+  const std::uint8_t other_port = std::uint8_t(x.link.port.number + 1);
+  x.link.driver.fail({.code = errc::device_failed, .call = "ibv_get_async_event"}, other_port);
+  x.send(1);
+  CHECK(x.link.run(x.pool->next_message()).size_bytes() == 8);
 }

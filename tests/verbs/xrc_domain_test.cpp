@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <string>
@@ -113,6 +114,39 @@ TEST_CASE("a domain's file that cannot be opened is named", "[verbs][device]") {
   CHECK_THAT(missing.to_string(), Contains("/no/such/folder/domain"));
   CHECK(failure_of([&] { xrc_domain{ctx, -1}; }).code ==
         std::error_code{EBADF, std::system_category()});
+}
+
+TEST_CASE("what is no file of this user's own is no domain, and is named", "[verbs][device]") {
+  context ctx{device_name()};
+  if (!ctx.limits().xrc) CORDMA_SKIP("rxe has no XRC");
+  const cordma::test::temporary_folder folder;
+  const auto why = [&](const std::string& path) {
+    const cordma::failure f = failure_of([&] { xrc_domain{ctx, path}; });
+    CHECK_THAT(f.to_string(), Contains(path.c_str()));
+    return f;
+  };
+  const auto of_errno = [](int number) { return std::error_code{number, std::system_category()}; };
+  const std::string fifo = folder.path / "fifo", link = folder.path / "link",
+                    good = folder.path / "good";
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  const cordma::failure of_fifo = why(fifo);
+  CHECK(of_fifo.code == of_errno(EINVAL));
+  CHECK_THAT(of_fifo.to_string(), Contains("no regular file: name another path"));
+  CHECK_NOTHROW(xrc_domain{ctx, good});
+  REQUIRE(::symlink(good.c_str(), link.c_str()) == 0);
+  const cordma::failure of_link = why(link);
+  CHECK(of_link.code == of_errno(ELOOP));
+  CHECK_THAT(of_link.to_string(), Contains("name the file that it leads to"));
+  const std::string cut = folder.path / "cut";
+  const cordma::failure of_nul = why(cut + std::string{"\0domain", 7});
+  CHECK(of_nul.code == of_errno(EINVAL));
+  CHECK_THAT(of_nul.to_string(), Contains("leave it out"));
+  CHECK(::access(cut.c_str(), F_OK) != 0);
+  if (::geteuid() != 0) return;
+  REQUIRE(::chown(good.c_str(), 1, 1) == 0);
+  const cordma::failure of_other = why(good);
+  CHECK(of_other.code == of_errno(EPERM));
+  CHECK_THAT(of_other.to_string(), Contains("a file of this user, or of root"));
 }
 
 TEST_CASE("a device without XRC says so, and what to do", "[verbs]") {

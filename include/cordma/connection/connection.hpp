@@ -138,7 +138,7 @@ class CORDMA_EXPORT connection : public requester<connection> {
   task<> close();
 
   /// Waits until the connection was closed or lost. An XRC target has no request that would end
-  /// then. The connection may be moved or dropped meanwhile.
+  /// then. The connection may be moved or dropped meanwhile, also before the task is awaited.
   task<> ended();
   /// Returns false once the connection was closed or lost.
   [[nodiscard]] bool is_open() const noexcept;

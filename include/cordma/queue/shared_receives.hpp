@@ -97,7 +97,9 @@ class CORDMA_EXPORT shared_receives : private timer {
   class message;
   /// Gives the next message of any connection, in the order of their completions. A stopped wait
   /// loses nothing. The wait does not end with a connection: others may come.
-  /// \errors errc::not_supported: the pool is not `for_messages`.
+  /// \errors errc::not_supported: the pool is not `for_messages`. errc::cq_overrun,
+  ///   errc::device_failed, or an errno of the verbs: a pool in an XRC domain gets no more
+  ///   messages.
   [[nodiscard]] task<message> next_message();
   /// A message of any connection, before its bytes are taken. The members are `message`'s.
   struct arrival {
@@ -143,6 +145,8 @@ class CORDMA_EXPORT shared_receives : private timer {
   // The queue pair, or the driver of a pool in a domain, calls the following functions.
   /// Handles a CQE of a pool in an XRC domain; `number` is the buffer's.
   void complete(std::uint32_t number, const ibv_wc& wc) noexcept;
+  /// Ends all waits of a pool in an XRC domain, whose completion queue has failed for `why`.
+  void fail(const request_outcome& why) noexcept;
   /// Returns a buffer whose receive completed without a message for anybody.
   void put_back(std::uint32_t number) noexcept;
   /// Keeps a message, whose buffer its share has taken, for `next_message`.

@@ -25,7 +25,8 @@ class CORDMA_EXPORT xrc_domain {
   /// domain. \errors  as above; EBADF.
   xrc_domain(context& ctx, int file);
   /// Opens the domain of the file at `path`, which is made if it is missing, for this user alone.
-  /// \errors  as above; an errno of open(2).
+  /// \errors  as above; an errno of open(2): ELOOP for a symbolic link. EINVAL: no regular file, or
+  ///   a NUL in the path. EPERM: the file is another user's, and not root's.
   xrc_domain(context& ctx, std::string_view path);
 
   [[nodiscard]] ibv_xrcd* native_handle() const noexcept { return domain_.get(); }

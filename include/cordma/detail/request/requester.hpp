@@ -52,7 +52,7 @@ class requester {
   /// 1)`.
   auto atomic_write(const remote_mr_slice& remote, std::uint64_t value,
                     request_flags f = {}) noexcept {
-    return await(cordma::atomic_write(remote, value, f));
+    return self().await(cordma::atomic_write(remote, value, f));
   }
 
   /// Posts `request` now, or queues it for room, and gives a handle to await, move or drop: `auto h
