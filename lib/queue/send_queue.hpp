@@ -130,6 +130,8 @@ class alignas(64) send_queue {
   [[nodiscard]] cordma::scheduler& scheduler() const noexcept { return doorbells().scheduler(); }
   [[nodiscard]] transfer_tally& tally() const noexcept { return driver_.tally(); }
   [[nodiscard]] std::uint32_t num() const noexcept { return num_; }
+  /// Returns the domain of the memory that requests may name.
+  [[nodiscard]] const ibv_pd* pd() const noexcept { return cold_->pd; }
   /// Returns true if each request names its destination.
   [[nodiscard]] bool has_destinations() const noexcept { return has_destinations_ != 0; }
 
