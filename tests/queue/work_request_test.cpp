@@ -104,10 +104,13 @@ TEST_CASE("each request says what it is in one summary", "[queue]") {
   CHECK(a_send.summary().opcode == IBV_WR_SEND);
   CHECK(a_send.summary().takes_receive());
   CHECK(a_send.value() == 64);
-  wr_summary a_datagram = a_send.summary();
-  const detail::request_destination destination{};
-  a_datagram.to = &destination;
-  CHECK_FALSE(a_datagram.takes_receive());
+  ibv_ah path{};
+  const detail::request_destination peer{.path = &path, .number = 3}, pool{.number = 3};
+  wr_summary with_destination = a_send.summary();
+  with_destination.to = &peer;
+  CHECK_FALSE(with_destination.takes_receive());
+  with_destination.to = &pool;
+  CHECK(with_destination.takes_receive());
   const auto with_imm = send_with_imm(local, 0x01020304);
   CHECK(with_imm.summary().opcode == IBV_WR_SEND_WITH_IMM);
   CHECK(with_imm.summary().immediate == htobe32(0x01020304));
