@@ -4,7 +4,9 @@
 #include "support/held.hpp"
 #include "support/leaks.hpp"
 #include "support/placed_messages.hpp"
+#include "support/skip.hpp"
 #include "support/verbs_faults.hpp"
+#include "support/xrc.hpp"
 
 #include <cordma/coro/when_all.hpp>
 #include <cordma/datagram/datagram_socket.hpp>
@@ -103,6 +105,17 @@ TEST_CASE("a runtime with a thread domain sends and receives datagrams", "[runti
   CHECK(rt.run(from.send_to(to.address(), text)) == 5);
   const datagram came = rt.run(to.next_datagram());
   CHECK(test::text_of(came.payload().bytes()) == "hello");
+}
+
+TEST_CASE("a pool of an XRC domain is made in the thread domain, too", "[runtime][device]") {
+  CORDMA_NEED_XRC();
+  runtime rt{test::on_test_device(with_thread_domain())};
+  test::xrc_host host{rt};
+  CHECK(host.pool.verbs().native_handle()->pd == rt.protection_domain().queues_handle());
+  auto [from, to] = host.connect();
+  const local_mr text = rt.memory().allocate_zeroed(4);
+  CHECK(rt.run(from.to(host.pool.num()).send(text.slice())) == 4);
+  CHECK(test::word_of(rt.run(host.pool.next_message())) == 0);
 }
 
 TEST_CASE("a runtime whose device has no thread domains says so, and works", "[runtime][device]") {
