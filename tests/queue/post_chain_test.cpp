@@ -117,6 +117,14 @@ TEST_CASE("a masked atomic, or another request of a vendor, names whose interfac
   const failure refused = link.outcome(link.a->await(memory_key)).failure();
   CHECK(refused.code == errc::not_supported);
   CHECK_THAT(refused.to_string(), Contains("UMR") && Contains("mlx5dv"));
+  auto message = send(there);
+  message.opcode = IBV_WR_DRIVER1;
+  CHECK(link.outcome(link.a->await(message)).failure().code == errc::not_supported);
+  const failure among =
+      link.outcome(link.a->post_all(write(there, word), memory_key, write(there, word))).failure();
+  CHECK(among.code == errc::not_supported);
+  CHECK(among.index == 1);
+  CHECK(link.a->sends().posted_total() == 0);
   CHECK(held_by(there) == nothing);
   CHECK(held_by(*link.a) == nothing);
   CHECK(link.run(link.a->write(there, word)) == 8);
