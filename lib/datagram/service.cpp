@@ -36,9 +36,21 @@ endpoint datagram_state::publish(const endpoint& local) {
   check_qkey(address_);
   check_reachable(local, "publish");
   const socket_address where = listening_address(local);
-  if (published_ == nullptr || !(published_->local_address() == where)) {
-    published_ = std::make_unique<cm::datagram_listener>(resources_.bootstraps.cm_events(), where,
+  const auto listen = [&](const socket_address& at) {
+    published_ = std::make_unique<cm::datagram_listener>(resources_.bootstraps.cm_events(), at,
                                                          qp_->verbs());
+  };
+  if (published_ == nullptr || published_->local_address().port() != where.port()) {
+    listen(where);
+  } else if (const socket_address former = published_->local_address(); !(former == where)) {
+    // A wildcard and another address exclude each other at one port.
+    published_.reset();
+    try {
+      listen(where);
+    } catch (...) {
+      listen(former);
+      throw;
+    }
   }
   endpoint made = endpoint_of(published_->local_address());
   made.kind = endpoint::bootstrap::rdma_cm;

@@ -46,7 +46,12 @@ bool registration_cache::has_room_for(std::size_t bytes) const noexcept {
 }
 
 void registration_cache::make_room_for(std::size_t bytes, entries& gone) noexcept {
-  if (bytes > limits_.bytes || limits_.registrations == 0) return;
+  if (bytes > limits_.bytes || has_room_for(bytes)) return;
+  // Held entries stay: without enough room beside them, idle ones would go for nothing.
+  std::size_t held_bytes = 0;
+  for (const entry& e : all_)
+    if (!e.is_idle()) held_bytes += e.memory.size_bytes();
+  if (held_bytes > limits_.bytes - bytes) return;
   for (auto at = all_.end(); at != all_.begin() && !has_room_for(bytes);) {
     --at;
     if (!at->is_idle()) continue;

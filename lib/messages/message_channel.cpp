@@ -6,6 +6,7 @@
 
 #include <cordma/coro/with_timeout.hpp>
 #include "connection/handshake.hpp"
+#include "queue/send_queue.hpp"
 
 #include <algorithm>
 #include <climits>
@@ -84,7 +85,7 @@ message_channel::message_channel(const channel_resources& r, const stream_option
       order_{o},
       inline_max_{r.data.verbs().capabilities().inline_max},
       read_bytes_max_{r.read_bytes_max},
-      pd_{r.data.verbs().native_handle()->pd},
+      pd_{r.data.sends().pd()},
       buffers_{r.data, r.memory, options_.depth, header_bytes + options_.buffer_bytes},
       opened_{executor_} {
   limit_peer(buffers_.credit());

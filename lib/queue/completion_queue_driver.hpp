@@ -165,7 +165,7 @@ class completion_queue_driver final : private poller {
   bool armed_ = false;
   bool is_reaping_ = false;       // CQEs that were polled are being handled.
   unsigned unread_wake_ups_ = 0;  // Wake-ups whose events, if any, are read before the next arming.
-  // The size is a power of two, so that every key has a taken. The key stored there tells whether
+  // The size is a power of two, so that every key has a place. The key stored there tells whether
   // it is the same queue pair.
   std::vector<entry> queue_pairs_;
   // The send queue of each queue pair that has no watcher, for which a completion only ends a slot;

@@ -36,13 +36,18 @@ int post_row(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr& last, ibv_send_wr** ba
 
 }  // namespace
 
+const char* posting_call(const ibv_send_wr* wr) noexcept {
+  if (wr == nullptr || !has_own_call(*wr)) return "ibv_post_send";
+  return wr->opcode == IBV_WR_BIND_MW ? "ibv_bind_mw" : "ibv_wr_complete";
+}
+
 int post_chain(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad) noexcept {
   while (first != nullptr) {
     ibv_send_wr* last = first;
     int rc = 0;
     if (has_own_call(*first)) {
       rc = first->opcode == IBV_WR_BIND_MW ? post_bind(qp, *first) : post_atomic_write(qp, *first);
-      *bad = first;
+      if (rc != 0) *bad = first;
     } else {
       while (last->next != nullptr && !has_own_call(*last->next)) last = last->next;
       rc = post_row(qp, first, *last, bad);

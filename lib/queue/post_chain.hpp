@@ -15,6 +15,9 @@ inline constexpr const char* vendor_opcode_call = "ibv_send_wr::opcode";
   return unsigned(opcode) < unsigned{IBV_WR_TSO} || opcode == IBV_WR_ATOMIC_WRITE;
 }
 
+/// Returns the name of the call that posts a request; null: one that the device did not name.
+[[nodiscard]] const char* posting_call(const ibv_send_wr* wr) noexcept;
+
 /// Posts a chain of which some requests have a call of their own: ATOMIC WRITEs and binds of type-1
 /// windows. The word of an ATOMIC WRITE is the first slice. Returns and sets `bad` as
 /// ibv_post_send(3). Each such request is a doorbell, and so is each row of other requests.

@@ -95,9 +95,7 @@ void send_queue::withdraw(send_operation& o) noexcept {
 }
 
 request_outcome send_queue::doorbell_failed(const failed_doorbell& doorbell) noexcept {
-  request_outcome how = request_outcome::of_errno(doorbell.rc, "ibv_post_send");
-  if (doorbell.bad != nullptr && !detail::is_known(doorbell.bad->opcode))
-    how = {.code = errc::not_supported, .call = detail::vendor_opcode_call};
+  request_outcome how = request_outcome::of_errno(doorbell.rc, detail::posting_call(doorbell.bad));
   const std::uint32_t first = tail_ - doorbell.count;
   std::uint32_t taken_end = first;
   last_signaled_ = doorbell.signaled_before;

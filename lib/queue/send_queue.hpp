@@ -130,6 +130,8 @@ class alignas(64) send_queue {
   [[nodiscard]] cordma::scheduler& scheduler() const noexcept { return doorbells().scheduler(); }
   [[nodiscard]] transfer_tally& tally() const noexcept { return driver_.tally(); }
   [[nodiscard]] std::uint32_t num() const noexcept { return num_; }
+  /// Returns the domain of the memory that requests may name.
+  [[nodiscard]] const ibv_pd* pd() const noexcept { return cold_->pd; }
   /// Returns true if each request names its destination.
   [[nodiscard]] bool has_destinations() const noexcept { return has_destinations_ != 0; }
 
@@ -175,8 +177,9 @@ class alignas(64) send_queue {
   /// Checks a request before its memory is acquired.
   [[nodiscard]] request_outcome check(const wr_summary& request) const noexcept;
   [[nodiscard]] request_outcome check_and_acquire(const wr_summary& request) noexcept;
-  /// Returns the call that takes no such READ or atomic; null: it takes them.
-  [[nodiscard]] const char* refuses_answered(const wr_summary& request) const noexcept;
+  /// Returns the call that takes no such request; null: it is taken. Requests with the kind and the
+  /// opcode of a SEND or WRITE need no such check.
+  [[nodiscard]] const char* refusing_call(const wr_summary& request) const noexcept;
   /// Checks what a device would refuse a bind for.
   [[nodiscard]] request_outcome check(const bind_request& bind) const noexcept;
   /// Checks the request's lease, if any. The queue does so when it posts, because the request may

@@ -60,10 +60,10 @@ request_outcome send_queue::check(const bind_request& bind) const noexcept {
   return {};
 }
 
-[[gnu::noinline]] const char* send_queue::refuses_answered(
-    const wr_summary& request) const noexcept {
+[[gnu::noinline]] const char* send_queue::refusing_call(const wr_summary& request) const noexcept {
   // A peer that serves no READ or atomic would make the device hold the request back for ever.
-  if (cold_->qp.rd_atomic_max() == 0) return "post_send";
+  if ((request.is_read() || request.is_atomic()) && cold_->qp.rd_atomic_max() == 0)
+    return "post_send";
   if (!detail::is_known(request.opcode)) return detail::vendor_opcode_call;
   if (request.is_atomic_write() && !cold_->qp.has_atomic_write()) return detail::atomic_write_call;
   return nullptr;
@@ -75,8 +75,10 @@ inline request_outcome send_queue::check(const wr_summary& request) const noexce
   if ((request.to != nullptr) != bool{has_destinations_ != 0})
     return {.code = errc::not_supported, .call = "post_send"};
   if (request.window != nullptr) return check(*request.window);
-  if (request.is_read() || request.is_atomic()) {
-    if (const char* const call = refuses_answered(request)) [[unlikely]]
+  // SENDs and WRITEs have the first two kinds and the first four opcodes: one branch tells them.
+  static_assert(unsigned(request_kind::write) == 1 && unsigned{IBV_WR_SEND_WITH_IMM} == 3);
+  if ((unsigned(request.kind) / 2 | unsigned{request.opcode} / 4) != 0) {
+    if (const char* const call = refusing_call(request)) [[unlikely]]
       return {.code = errc::not_supported, .call = call};
   }
   std::size_t bytes = request.is_atomic() ? sizeof(std::uint64_t) : 0;

@@ -73,7 +73,7 @@ shared_receive_queue::shared_receive_queue(protection_domain& pd, xrc_domain& do
   attributes.comp_mask =
       IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
   attributes.srq_type = IBV_SRQT_XRC;
-  attributes.pd = pd.native_handle();
+  attributes.pd = pd.queues_handle();
   attributes.xrcd = domain.native_handle();
   attributes.cq = cq.native_handle();
   srq_.reset(ibv_create_srq_ex(pd.native_handle()->context, &attributes));

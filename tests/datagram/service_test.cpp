@@ -160,6 +160,32 @@ TEST_CASE("a published address stays when another cannot be had, or is the same"
   CHECK(s.rt.run(s.a.resolve(where)).qpn == s.b.address().qpn);
 }
 
+TEST_CASE("a published address moves to all addresses of its port, and back",
+          "[datagram][device][rdma_cm]") {
+  two_public_sockets s;
+  const endpoint one = s.b.publish(s.where());
+  const endpoint all{"0.0.0.0", one.port};
+  const bool is_one_first = GENERATE(true, false);
+  if (!is_one_first) CHECK(s.b.publish(all).port == one.port);
+  for (int n = 0; n < 2; ++n) {
+    const bool is_one = (n == 0) != is_one_first;
+    const endpoint moved = s.b.publish(is_one ? one : all);
+    CHECK(moved.host == (is_one ? one : all).host);
+    CHECK(moved.port == one.port);
+    CHECK(s.rt.run(s.a.resolve(one)).qpn == s.b.address().qpn);
+  }
+}
+
+TEST_CASE("a published address comes back when another of its port cannot be had",
+          "[datagram][device][rdma_cm]") {
+  two_public_sockets s;
+  const endpoint where = s.b.publish(s.where());
+  // An address for documents (RFC 5737), which is no host's.
+  CHECK_THROWS_WITH(s.b.publish(endpoint{"192.0.2.1", where.port}), Contains("192.0.2.1"));
+  CHECK(s.rt.run(s.a.resolve(where)).qpn == s.b.address().qpn);
+  CHECK(s.b.publish(where).port == where.port);
+}
+
 TEST_CASE("a port that is taken is refused", "[datagram][device][rdma_cm]") {
   two_public_sockets s;
   const endpoint where = s.b.publish(s.where());

@@ -187,6 +187,21 @@ TEST_CASE("a registration without room takes nobody's place", "[memory][device][
   CHECK(m.registered() == 3);
 }
 
+TEST_CASE("a registration for which what is held leaves no room evicts nothing",
+          "[memory][device][M12]") {
+  cached_memory m{100, 10 * kib};
+  buffer a(8 * kib), b(kib), c(4 * kib), d(2 * kib);
+  const local_mr held = m.memory.register_cached(a);
+  CHECK_FALSE(m.knows(b));
+  CHECK_FALSE(m.knows(c));
+  CHECK(m.memory.counters().cache_evictions == 0);
+  CHECK(m.cached() == 9 * kib);
+  CHECK(m.knows(b));
+  CHECK_FALSE(m.knows(d));  // In the place of `b`.
+  CHECK(m.memory.counters().cache_evictions == 1);
+  CHECK(m.cached() == 10 * kib);
+}
+
 TEST_CASE("a cache without room keeps nothing, and registers each time", "[memory][device][M12]") {
   cached_memory m{0};
   buffer a(kib);

@@ -117,6 +117,14 @@ TEST_CASE("a masked atomic, or another request of a vendor, names whose interfac
   const failure refused = link.outcome(link.a->await(memory_key)).failure();
   CHECK(refused.code == errc::not_supported);
   CHECK_THAT(refused.to_string(), Contains("UMR") && Contains("mlx5dv"));
+  auto message = send(there);
+  message.opcode = IBV_WR_DRIVER1;
+  CHECK(link.outcome(link.a->await(message)).failure().code == errc::not_supported);
+  const failure among =
+      link.outcome(link.a->post_all(write(there, word), memory_key, write(there, word))).failure();
+  CHECK(among.code == errc::not_supported);
+  CHECK(among.index == 1);
+  CHECK(link.a->sends().posted_total() == 0);
   CHECK(held_by(there) == nothing);
   CHECK(held_by(*link.a) == nothing);
   CHECK(link.run(link.a->write(there, word)) == 8);
@@ -192,9 +200,32 @@ TEST_CASE("an atomic write that the device refuses ends with its number among th
   const failure why = link.outcome(batch).failure();
   CHECK(why.code == std::error_code{ENOMEM, std::system_category()});
   CHECK(why.index == 1);
+  CHECK(std::string{why.call} == "ibv_wr_complete");
   // The first has no CQE of its own: a later request ends it.
   CHECK(link.run(link.a->atomic_write(word, 7)) == 8);
   CHECK(word_in(there) == 7);
+  CHECK(held_by(from) == nothing);
+  CHECK(held_by(*link.a) == nothing);
+}
+
+TEST_CASE(
+    "an atomic write stays with the device when it does not say which later request it refuses",
+    "[queue][device]") {
+  loopback link;
+  if (!link.ctx.limits().atomic_write) CORDMA_SKIP("the device has no ATOMIC WRITE");
+  local_mr from = link.pattern(8);
+  local_mr there = link.memory(8);
+  const remote_mr_slice word = there.remote_slice();
+  auto& post_send = link.ctx.native_handle()->ops.post_send;
+  auto* const real =
+      std::exchange(post_send, [](ibv_qp*, ibv_send_wr*, ibv_send_wr**) { return ENOMEM; });
+  auto batch = link.a->post_all(atomic_write(word, 1), write(from, word));
+  post_send = real;
+  const failure why = link.outcome(batch).failure();
+  CHECK(why.code == std::error_code{ENOMEM, std::system_category()});
+  CHECK(std::string{why.call} == "ibv_post_send");
+  CHECK(link.a->sends().in_flight() == 2);
+  CHECK(link.run(link.a->write(from, word)) == 8);
   CHECK(held_by(from) == nothing);
   CHECK(held_by(*link.a) == nothing);
 }

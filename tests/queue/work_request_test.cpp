@@ -10,11 +10,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <new>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 using namespace cordma;
@@ -104,10 +106,13 @@ TEST_CASE("each request says what it is in one summary", "[queue]") {
   CHECK(a_send.summary().opcode == IBV_WR_SEND);
   CHECK(a_send.summary().takes_receive());
   CHECK(a_send.value() == 64);
-  wr_summary a_datagram = a_send.summary();
-  const detail::request_destination destination{};
-  a_datagram.to = &destination;
-  CHECK_FALSE(a_datagram.takes_receive());
+  ibv_ah path{};
+  const detail::request_destination peer{.path = &path, .number = 3}, pool{.number = 3};
+  wr_summary with_destination = a_send.summary();
+  with_destination.to = &peer;
+  CHECK_FALSE(with_destination.takes_receive());
+  with_destination.to = &pool;
+  CHECK(with_destination.takes_receive());
   const auto with_imm = send_with_imm(local, 0x01020304);
   CHECK(with_imm.summary().opcode == IBV_WR_SEND_WITH_IMM);
   CHECK(with_imm.summary().immediate == htobe32(0x01020304));
@@ -301,6 +306,21 @@ TEST_CASE("a type-1 window that is bound among other requests keeps its place", 
   CHECK(link.run(link.b->read(mine, memory.remote(0, 64, key))) == 64);
   const request_counters counted = link.driver.requests().of(request_kind::bind);
   CHECK(counted.completed == 1);
+}
+
+TEST_CASE("a type-1 bind that the device refuses names its call", "[queue][device]") {
+  loopback link;
+  constexpr auto rights = verbs::access::local_write | verbs::access::mw_bind;
+  lent memory{link, rights, IBV_MW_TYPE_1};
+  auto& bind_mw = link.ctx.native_handle()->ops.bind_mw;
+  auto* const real = std::exchange(bind_mw, [](ibv_qp*, ibv_mw*, ibv_mw_bind*) { return ENOMEM; });
+  const auto outcome =
+      link.outcome(link.a->await(bind(memory.window, memory.region, memory.owner, read_and_write)));
+  bind_mw = real;
+  CHECK(outcome.failure().code == std::error_code{ENOMEM, std::system_category()});
+  CHECK(std::string_view{outcome.failure().call} == "ibv_bind_mw");
+  CHECK(link.a->sends().posted_total() == 0);
+  CHECK(held_by(memory.owner) == nothing);
 }
 
 TEST_CASE("a type-1 bind that the device would refuse fails before it is posted",

@@ -3,9 +3,13 @@
 #include "support/connected_pair.hpp"
 #include "support/held.hpp"
 #include "support/leaks.hpp"
+#include "support/placed_messages.hpp"
+#include "support/skip.hpp"
 #include "support/verbs_faults.hpp"
+#include "support/xrc.hpp"
 
 #include <cordma/coro/when_all.hpp>
+#include <cordma/datagram/datagram_socket.hpp>
 
 #include <catch2/catch.hpp>
 
@@ -75,6 +79,43 @@ TEST_CASE("queues of a runtime with a thread domain are made there, and memory i
     CHECK(verbs_faults::queues_in_domains() - before == p.rt.completion_queue_count());
   }
   check_traffic(p);
+}
+
+TEST_CASE("a runtime with a thread domain receives messages into memory that the program chooses",
+          "[runtime][device]") {
+  namespace streams = test::streams;
+  streams::stream_pair p{streams::smallest, streams::smallest, with_thread_domain()};
+  local_mr memory = p.rt.memory().allocate_zeroed(streams::large_bytes);
+  for (const std::size_t size : {std::size_t{64}, streams::large_bytes}) {
+    const auto sent = streams::seeded_bytes(size, unsigned(size));
+    streams::choice where{memory.slice()};
+    p.rt.run(when_all(p.a.send(sent), streams::receive_at(p.b, where)));
+    CHECK(std::ranges::equal(memory.bytes().first(size), sent));
+  }
+}
+
+TEST_CASE("a runtime with a thread domain sends and receives datagrams", "[runtime][device]") {
+  runtime rt{test::on_test_device(with_thread_domain())};
+  datagram_socket from = rt.open_datagram();
+  datagram_socket to = rt.open_datagram();
+  local_mr into = rt.memory().allocate_zeroed(to.payload_max());
+  local_mr text = rt.memory().allocate_zeroed(5);
+  std::ranges::copy(test::bytes_of("hello"), text.bytes().begin());
+  to.post_recv(into.slice());
+  CHECK(rt.run(from.send_to(to.address(), text)) == 5);
+  const datagram came = rt.run(to.next_datagram());
+  CHECK(test::text_of(came.payload().bytes()) == "hello");
+}
+
+TEST_CASE("a pool of an XRC domain is made in the thread domain, too", "[runtime][device]") {
+  CORDMA_NEED_XRC();
+  runtime rt{test::on_test_device(with_thread_domain())};
+  test::xrc_host host{rt};
+  CHECK(host.pool.verbs().native_handle()->pd == rt.protection_domain().queues_handle());
+  auto [from, to] = host.connect();
+  const local_mr text = rt.memory().allocate_zeroed(4);
+  CHECK(rt.run(from.to(host.pool.num()).send(text.slice())) == 4);
+  CHECK(test::word_of(rt.run(host.pool.next_message())) == 0);
 }
 
 TEST_CASE("a runtime whose device has no thread domains says so, and works", "[runtime][device]") {

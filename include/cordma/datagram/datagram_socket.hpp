@@ -115,7 +115,8 @@ class CORDMA_EXPORT datagram_socket {
 
   /// Answers, until the socket is dropped, everybody who asks at `local` by rdma_cm for the address
   /// that takes datagrams (`resolve`, rdma_connect(3) on RDMA_PS_UDP). An empty host is loopback,
-  /// port 0 a free one. A further call replaces the address, unless it fails. Returns it.
+  /// port 0 a free one. A further call replaces the address, unless it fails. Returns it. Between
+  /// two addresses of one port nobody is answered, and another program may take the port.
   /// \errors  errc::refused: the Q_Key is not `datagram_address::rdma_cm_qkey`, which rdma_cm tells
   ///   all who ask. EADDRINUSE, EACCES, EADDRNOTAVAIL; ENODEV: no RDMA device has the address.
   endpoint publish(const endpoint& local);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 namespace cordma::verbs {
 
@@ -28,6 +29,17 @@ class CORDMA_EXPORT protection_domain {
   /// \errors  ENOMEM: the device has no domain left (`device_limits::pd_max`).
   /// \cost  one system call.
   explicit protection_domain(context& ctx, bool wants_thread_domain = false);
+  protection_domain(protection_domain&&) = default;
+  protection_domain& operator=(protection_domain&& other) noexcept {
+    // A parent domain goes before what it consists of.
+    parent_ = std::move(other.parent_);
+    td_ = std::move(other.td_);
+    pd_ = std::move(other.pd_);
+    queues_ = other.queues_;
+    limits_ = other.limits_;
+    return *this;
+  }
+  ~protection_domain() = default;
 
   [[nodiscard]] ibv_pd* native_handle() const noexcept { return pd_.get(); }
   /// Returns the domain in which queue pairs, completion queues and shared receive queues are made.

@@ -47,7 +47,8 @@ struct wr_summary {
   /// Returns true if the request completes a receive of the peer, which may keep it waiting. A
   /// datagram waits for nobody: where no receive is posted, it is lost.
   [[nodiscard]] bool takes_receive() const noexcept {
-    return (kind == request_kind::send && to == nullptr) || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    const bool is_datagram = to != nullptr && to->path != nullptr;
+    return (kind == request_kind::send && !is_datagram) || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   }
 };
 
