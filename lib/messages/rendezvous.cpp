@@ -212,8 +212,8 @@ void message_channel::on_withdraw(const frame& f) noexcept {
 
 large_receive* message_channel::find_large(std::uint64_t tag) noexcept {
   const auto has_tag = [&](const large_receive& l) { return l.tag() == tag; };
-  large_receive* const waiting = large_.announced.find(has_tag);
-  return waiting != nullptr ? waiting : large_.fetching.find(has_tag);
+  large_receive* const announced = large_.announced.find(has_tag);
+  return announced != nullptr ? announced : large_.fetching.find(has_tag);
 }
 
 /// Ends a message that will not be delivered.

@@ -19,7 +19,7 @@ send_queue::cold_state::cold_state(verbs::protection_domain& domain, verbs::queu
       more_held(ring_size() * (sge_max - 1)),
       atomic_values(has_atomics ? ring_size() : 0) {
   if (has_atomics)
-    atomic_mr.emplace(pd, atomic_values.data(), atomic_values.size() * sizeof(std::uint64_t),
+    atomic_mr.emplace(domain, atomic_values.data(), atomic_values.size() * sizeof(std::uint64_t),
                       verbs::access::local_write);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cordma/connection/connection.hpp>
 #include <cordma/memory/slice.hpp>
+#include <cordma/verbs/queue_pair.hpp>
 
 #include <infiniband/verbs.h>
 
