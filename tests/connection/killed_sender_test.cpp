@@ -8,6 +8,7 @@
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/queue/shared_receives.hpp>
+#include <cordma/verbs/queue_pair.hpp>
 
 #include <catch2/catch.hpp>
 
