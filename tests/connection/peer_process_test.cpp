@@ -4,17 +4,26 @@
 #include "support/connected_pair.hpp"
 #include "support/peer_process.hpp"
 #include "support/soak.hpp"
+#include "support/unreliable.hpp"
 #include "support/until.hpp"
 
+#include <cordma/base/unique_fd.hpp>
+#include <cordma/connection/prepared_connection.hpp>
 #include <cordma/coro/when_all.hpp>
 
 #include <catch2/catch.hpp>
 
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstring>
 #include <random>
+#include <stdexcept>
+#include <string>
 
 using namespace cordma;
 using test::deaf;
@@ -51,6 +60,17 @@ task<> be_idle(runtime& rt, std::uint16_t port, const peer_process::port_teller&
   const endpoint server{"127.0.0.1", port};
   connection c = co_await rt.connect(server, deaf());
   static_cast<void>(co_await c.next_message());
+}
+
+void tell(const unique_fd& to, const std::string& text) {
+  if (::send(to.get(), text.data(), text.size(), 0) != ssize_t(text.size()))
+    throw std::runtime_error{"the other process is gone"};
+}
+
+std::string told(const unique_fd& from) {
+  std::string text(4096, '\0');
+  text.resize(std::size_t(std::max<ssize_t>(::recv(from.get(), text.data(), text.size(), 0), 0)));
+  return text;
 }
 
 /// Sends back what comes from the first client, and stays.
@@ -98,6 +118,35 @@ TEST_CASE("a lost connection that is kept burns no CPU", "[connection][device][C
   const unsigned before = shutdowns;
   for (int n = 0; n < 100; ++n) rt.run(test::due_timers_fired());
   CHECK(shutdowns - before <= 1);
+}
+
+TEST_CASE("over UC the heartbeat finds a peer's process that was killed, where no socket tells",
+          "[connection][device][C8]") {
+  std::array<int, 2> ends{-1, -1};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) == 0);
+  const unique_fd mine{ends[0]}, theirs{ends[1]};
+  connection_options options = test::unreliable();
+  options.heartbeat.interval = std::chrono::milliseconds{20};
+  options.timeout = 10;
+  peer_process peer{[&](runtime& rt, std::uint16_t, const peer_process::port_teller&) -> task<> {
+    prepared_connection here = rt.prepare_connection(options);
+    tell(theirs, here.info());
+    connection c = co_await here.connect(told(theirs));
+    static_cast<void>(co_await c.next_message());
+  }};
+  runtime rt{test::on_test_device()};
+  prepared_connection here = rt.prepare_connection(options);
+  peer.start(0);
+  tell(mine, here.info());
+  connection c = rt.run(here.connect(told(mine)));
+  CHECK(c.is_open());
+  peer.kill();
+  const auto ended = rt.run(as_result(c.next_message()));
+  REQUIRE(ended.has_failure());
+  CAPTURE(ended.failure().to_string());
+  CHECK((ended.failure().code == errc::disconnected ||
+         ended.failure().code == wc_errc::retry_exceeded));
+  CHECK_FALSE(c.was_closed_by_peer());
 }
 
 namespace {

@@ -6,17 +6,22 @@
 #include "queue/send_queue.hpp"
 #include "support/allocations.hpp"
 #include "support/connected_pair.hpp"
+#include "support/cut_link.hpp"
 #include "support/skip.hpp"
 #include "support/some_hello.hpp"
+#include "support/trapped_memory.hpp"
 #include "support/until.hpp"
 
 #include <cordma/connection/prepared_connection.hpp>
 #include <cordma/messages/message_stream.hpp>
 #include <cordma/rpc/client.hpp>
+#include <cordma/rpc/server.hpp>
 #include <cordma/security/credentials.hpp>
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -135,6 +140,15 @@ TEST_CASE("over UC nothing is lent or borrowed, and no stream or client is made"
                     Catch::Contains("connection_options::transport"));
 }
 
+TEST_CASE("over UC no calls are served, and the refusal names the way out",
+          "[connection][device]") {
+  connected_pair p = unreliable_pair();
+  rpc::server server;
+  const failure why = why_not(p.rt, server.serve(std::move(p.server)));
+  CHECK(why.code == make_error_code(errc::not_supported));
+  CHECK_THAT(why.to_string(), Catch::Contains("connection_options::transport"));
+}
+
 TEST_CASE("over UC a peer whose agent asks for memory has broken the protocol",
           "[connection][device]") {
   connection_options generous = unreliable();
@@ -169,6 +183,28 @@ TEST_CASE("a message over UC that finds no receive is lost, and the next one arr
           "[connection][device]") {
   connected_pair p = unreliable_pair();
   test::check_that_a_lost_message_is_lost(p.rt, p.client, p.server);
+}
+
+TEST_CASE("a message over UC that loses one of its packets is lost whole, and the next arrives",
+          "[connection][device]") {
+  if (!test::is_soft()) CORDMA_SKIP("the device reads a message itself, so nobody stops amid one");
+  connected_pair p = unreliable_pair();
+  constexpr std::size_t long_bytes = std::size_t{1} << 20;
+  test::trapped_memory out{p.rt.memory(), long_bytes};
+  local_mr in = p.rt.memory().allocate_zeroed(long_bytes);
+  std::ranges::fill(out.memory().bytes(), std::byte{1});
+  p.server.post_recv(in.slice());
+  out.arm(long_bytes / 2, [&] { test::cut_link(p.server.verbs(), true); });
+  CHECK(p.rt.run(p.client.send(out.memory())) == long_bytes);
+  CHECK(in.bytes().front() == std::byte{1});
+  CHECK(in.bytes().back() == std::byte{0});
+  test::cut_link(p.server.verbs(), false);
+  std::ranges::fill(out.memory().bytes(), std::byte{2});
+  const auto [sent, message] = p.rt.run(
+      when_all(p.client.send(out.memory().slice(0, long_bytes / 4 * 3)), p.server.next_message()));
+  CHECK(message.size_bytes == long_bytes / 4 * 3);
+  CHECK(std::ranges::count(in.bytes(), std::byte{2}) == std::ptrdiff_t(message.size_bytes));
+  CHECK(p.server.is_open());
 }
 
 TEST_CASE("a write over UC that the peer does not allow is lost, and the connection stays",

@@ -2,6 +2,7 @@
 #include "scenario/proofs.hpp"
 #include "support/connected_pair.hpp"
 #include "support/outcome.hpp"
+#include "support/unreliable.hpp"
 
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_all.hpp>
@@ -88,4 +89,18 @@ TEST_CASE("each client is lent as much as its name may have, and calls see who m
   CHECK(answers == std::map<std::string, std::string>{{"small", "small"}, {"large", "large"}});
   CHECK(s.kinds_seen == std::map<std::string, authentication>{{"small", authentication::psk},
                                                               {"large", authentication::psk}});
+}
+
+TEST_CASE("certificates bind a connection over UC to who the peer is", "[scenario][device]") {
+  const test::proofs proofs;
+  connection_options of_server = test::unreliable(), of_client = test::unreliable();
+  of_server.credentials = proofs.of_server(authentication::certificate);
+  of_client.credentials = proofs.of_client(authentication::certificate, true);
+  test::connected_pair p{{}, of_client, of_server};
+  CHECK(p.client.peer_identity().name == "127.0.0.1");
+  CHECK(p.client.peer_identity().kind == authentication::certificate);
+  CHECK(p.server.peer_identity().name == "client.example");
+  CHECK(p.server.peer_identity().kind == authentication::certificate);
+  test::check_that_uc_carries_all(p.rt, p.client, p.server);
+  test::check_that_uc_carries_all(p.rt, p.server, p.client);
 }

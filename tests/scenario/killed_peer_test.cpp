@@ -18,9 +18,10 @@ namespace {
 
 enum class method : unsigned char { tcp, unix_socket, stream };
 
-connection_options with(const credentials* used) {
+connection_options with(const credentials* used, verbs::queue_pair_type transport) {
   connection_options options = test::deaf();
   options.credentials = used;
+  options.transport = transport;
   return options;
 }
 
@@ -38,34 +39,38 @@ void check_that_death_is_noticed(runtime& rt, connection& conn, test::peer_proce
 
 }  // namespace
 
-TEST_CASE("a peer's process that is killed has not closed its connection, whatever its proof",
-          "[scenario][device][C8]") {
+TEST_CASE(
+    "a peer's process that is killed has not closed its connection, whatever its proof and "
+    "transport",
+    "[scenario][device][C8]") {
   const method by = GENERATE(method::tcp, method::unix_socket, method::stream);
   const authentication proof =
       GENERATE(authentication::none, authentication::psk, authentication::certificate);
-  CAPTURE(int(by), int(proof));
+  const verbs::queue_pair_type transport =
+      GENERATE(verbs::queue_pair_type::rc, verbs::queue_pair_type::uc);
+  CAPTURE(int(by), int(proof), int(transport));
   const test::temporary_folder folder;
   const test::proofs proofs;
   std::array<int, 2> fds{-1, -1};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) == 0);
   std::array<unique_fd, 2> stream{unique_fd{fds[0]}, unique_fd{fds[1]}};
   const std::string path = "unix:" + (folder.path / "socket").string();
-  test::peer_process peer{
-      [&](runtime& rt, std::uint16_t port, const test::peer_process::port_teller&) -> task<> {
-        const connection_options options = with(proofs.of_client(proof, by == method::tcp));
-        stream[1].reset();
-        connection conn;
-        if (by == method::stream) {
-          conn = co_await rt.connect(std::move(stream[0]), options);
-        } else {
-          const endpoint where = by == method::tcp ? endpoint{"127.0.0.1", port} : endpoint{path};
-          conn = co_await rt.connect(where, options);
-        }
-        static_cast<void>(co_await conn.next_message());
-      }};
+  test::peer_process peer{[&](runtime& rt, std::uint16_t port,
+                              const test::peer_process::port_teller&) -> task<> {
+    const connection_options options = with(proofs.of_client(proof, by == method::tcp), transport);
+    stream[1].reset();
+    connection conn;
+    if (by == method::stream) {
+      conn = co_await rt.connect(std::move(stream[0]), options);
+    } else {
+      const endpoint where = by == method::tcp ? endpoint{"127.0.0.1", port} : endpoint{path};
+      conn = co_await rt.connect(where, options);
+    }
+    static_cast<void>(co_await conn.next_message());
+  }};
   stream[0].reset();
   runtime rt{test::on_test_device()};
-  const connection_options options = with(proofs.of_server(proof));
+  const connection_options options = with(proofs.of_server(proof), transport);
   if (by == method::stream) {
     peer.start(0);
     connection conn = rt.run(rt.accept(std::move(stream[1]), {}, options));
