@@ -36,7 +36,7 @@ bool is_empty(const ibv_gid& gid) noexcept {
   return std::memcmp(&gid, &empty_gid, sizeof gid) == 0;
 }
 
-ibv_port_attr describe_port() noexcept {
+ibv_port_attr describe_port(const node& local_node) noexcept {
   ibv_port_attr is{};
   is.state = IBV_PORT_ACTIVE;
   is.max_mtu = is.active_mtu = IBV_MTU_4096;
@@ -44,6 +44,7 @@ ibv_port_attr describe_port() noexcept {
   is.port_cap_flags = IBV_PORT_CM_SUP;
   is.max_msg_sz = limits().message_bytes;
   is.pkey_tbl_len = 1;
+  is.qkey_viol_cntr = local_node.qkey_violations();
   is.max_vl_num = 1;
   is.active_width = width_4x;
   is.active_speed = speed_25_gbps;
@@ -162,7 +163,7 @@ int query_pkey_soft(ibv_context*, std::uint8_t port, int index, __be16* pkey) {
 int query_port(ibv_context* ctx, std::uint8_t port, ibv_port_attr* attr, std::size_t attr_bytes) {
   if (const int error = entry::refused("ibv_query_port", ctx)) return with_errno(error);
   if (port != only_port) return with_errno(EINVAL);
-  const ibv_port_attr is = describe_port();
+  const ibv_port_attr is = describe_port(*soft(ctx).local_node);
   std::memset(attr, 0, attr_bytes);
   std::memcpy(attr, &is, std::min(attr_bytes, sizeof is));
   return 0;

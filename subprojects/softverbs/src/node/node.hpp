@@ -10,6 +10,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -141,6 +142,18 @@ class node final : private engine_world {
     groups_.store(&only, std::memory_order_release);
   }
 
+  // ---- the port's counters
+  /// Counts a datagram whose Q_Key is not that of its queue pair.
+  void count_qkey_violation() noexcept {
+    if (qkey_violations() != qkey_violations_max)
+      qkey_violations_.fetch_add(1, std::memory_order_relaxed);
+  }
+  /// The count, which ends at its largest value (IBTA 14.2.5.6).
+  [[nodiscard]] std::uint16_t qkey_violations() const noexcept {
+    return static_cast<std::uint16_t>(
+        std::min(qkey_violations_.load(std::memory_order_relaxed), qkey_violations_max));
+  }
+
   // ---- services
   /// From now on, the engine serves `one`, until detach(). The caller is a user of the node
   /// meanwhile. False: services_max are attached, or the system lacks memory.
@@ -166,6 +179,7 @@ class node final : private engine_world {
 
  private:
   static constexpr std::uint32_t chunk_slots = 256;
+  static constexpr std::uint32_t qkey_violations_max = 0xffff;
 
   node();
   void start();  ///< throws std::system_error
@@ -248,6 +262,7 @@ class node final : private engine_world {
   deadline_heap deadlines_;
 
   std::atomic<std::uint32_t> epochs_{0};
+  std::atomic<std::uint32_t> qkey_violations_{0};  ///< more than the most by racing threads
   std::atomic<group_membership*> groups_{nullptr};
 
   // QP numbers.

@@ -127,7 +127,12 @@ reply take_datagram(queue_pair& qp, const incoming& piece) noexcept {
   const bool whole = header.kind == frame_kind::send && header.offset == 0 &&
                      header.payload_bytes == header.message_bytes &&
                      header.message_bytes <= std::uint32_t{port_mtu_bytes};
-  if (!whole || header.qkey != qp.attr.qkey || !fetch_receive(qp)) return lost;
+  if (!whole) return lost;
+  if (header.qkey != qp.attr.qkey) {
+    qp.local_node->count_qkey_violation();
+    return lost;
+  }
+  if (!fetch_receive(qp)) return lost;
   if (!fits(state, std::uint64_t{grh_bytes} + header.message_bytes)) return lost;
   auto result = scattered::all;
   if (has_grh(header)) {

@@ -1,6 +1,7 @@
 #include "pair.hpp"
 #include "qp/data_path.hpp"
 
+#include <algorithm>
 #include <utility>
 
 using namespace softverbs;
@@ -90,9 +91,12 @@ TEST_CASE("a datagram from an IPv6 address has its whole class and flow in its h
 
 TEST_CASE("a datagram that nobody may take is lost without a word", "[qp]") {
   datagrams ends;
+  const node& local_node = *softverbs::soft(ends.b.qp->context).local_node;
+  unsigned violations = local_node.qkey_violations();
   ibv_send_wr wr = ends.to_b();
   SECTION("no receive is posted") {}
-  SECTION("its Q_Key is another's") {
+  SECTION("its Q_Key is another's, which the port counts") {
+    violations = std::min(violations + 1, 0xffffu);
     wr = ends.to_b(0x4321);
     REQUIRE(ends.b.receive(1, {ends.b.piece(0, 100)}) == 0);
   }
@@ -104,6 +108,18 @@ TEST_CASE("a datagram that nobody may take is lost without a word", "[qp]") {
   CHECK(ends.a.await().status == IBV_WC_SUCCESS);
   CHECK(ends.b.is_quiet());
   CHECK(ends.b.state() == IBV_QPS_RTS);
+  // A frame may come after the end of its request.
+  const auto end = clock::now() + patience;
+  while (local_node.qkey_violations() != violations && clock::now() < end)
+    CHECK(ends.b.is_quiet());
+  CHECK(local_node.qkey_violations() == violations);
+}
+
+TEST_CASE("the count of wrong Q_Keys ends at its largest value", "[qp]") {
+  node& local_node = node::acquire();
+  for (unsigned n = 0; n <= 0xffff; ++n) local_node.count_qkey_violation();
+  CHECK(local_node.qkey_violations() == 0xffff);
+  node::release(local_node);
 }
 
 TEST_CASE("a Q_Key with its high bit set stands for the sender's own", "[qp]") {
