@@ -186,6 +186,12 @@ void write_datagrams(exposition& to) {
   plain("datagram_routes_failed_total", "Searches for a route that found none.",
         &of::routes_failed);
   plain("datagram_groups_joined_total", "Multicast groups that were joined.", &of::groups_joined);
+  to.family("port_qkey_violations_total",
+            "Datagrams with a wrong Q_Key as the port counts them, for all programs.");
+  for (const labelled_metrics& one : to.all()) {
+    const std::string port = std::to_string(one.values.port);
+    if (const auto count = one.values.qkey_violations) to.sample(one, *count, {"port", port});
+  }
 }
 
 }  // namespace

@@ -225,7 +225,9 @@ cordma::metrics runtime::metrics() const noexcept {
                    .groups_joined = datagrams.groups_joined.value()};
   now.executor = state_->executor.counters();
   now.backend = state_->executor.reactor().name();
-  if (now.port != 0) now.rnr = verbs::read_rnr_counters(device_name(), now.port);
+  if (now.port == 0) return now;
+  now.rnr = verbs::read_rnr_counters(device_name(), now.port);
+  now.qkey_violations = verbs::read_qkey_violations(state_->context, std::uint8_t(now.port));
   return now;
 }
 

@@ -39,4 +39,10 @@ rnr_counters read_rnr_counters(std::string_view device, unsigned port, const cha
   return all;
 }
 
+std::optional<std::uint32_t> read_qkey_violations(const context& ctx, std::uint8_t port) noexcept {
+  ibv_port_attr attr{};
+  if (ibv_query_port(ctx.native_handle(), port, &attr) != 0) return std::nullopt;
+  return attr.qkey_viol_cntr;
+}
+
 }  // namespace cordma::verbs

@@ -7,8 +7,10 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -87,6 +89,19 @@ TEST_CASE("datagrams with another Q_Key, and those that find no buffer, are lost
   s.rt.run(s.a.send_to(wrong, memory.slice(0, 1)));
   s.rt.run(s.a.send_to(s.b.address(), memory.slice(1, 1)));
   CHECK(text_of(s.next(s.b)) == "2");
+}
+
+TEST_CASE("the port counts the datagrams that had a wrong Q_Key", "[datagram][device]") {
+  two_sockets s;
+  const local_mr memory = s.text("x");
+  const std::uint32_t before = s.rt.metrics().qkey_violations.value();
+  datagram_address wrong = s.b.address();
+  wrong.qkey ^= 1;
+  for (int n = 0; n < 3; ++n) s.rt.run(s.a.send_to(wrong, memory));
+  s.post_to(s.b);
+  s.rt.run(s.a.send_to(s.b.address(), memory));
+  CHECK(text_of(s.next(s.b)) == "x");
+  if (is_soft() || is_rxe()) CHECK(s.rt.metrics().qkey_violations == std::min(before + 3, 0xffffu));
 }
 
 TEST_CASE("a random Q_Key is no other socket's, nor a privileged one", "[datagram][device]") {

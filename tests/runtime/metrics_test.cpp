@@ -292,6 +292,17 @@ TEST_CASE("a port's counts of receivers that were not ready are samples where th
   CHECK(read["cordma_port_rnr_total{device=\"mlx5_0\",port=\"2\",counter=\"out_of_buffer\"}"] == 9);
 }
 
+TEST_CASE("a port's count of wrong Q_Keys is a sample where the port can be asked", "[runtime]") {
+  metrics one;
+  one.device = "mlx5_0";
+  one.port = 2;
+  const std::size_t before = scrape{to_prometheus(one)}.size();
+  one.qkey_violations = 9;
+  const scrape read{to_prometheus(one)};
+  CHECK(read["cordma_port_qkey_violations_total{device=\"mlx5_0\",port=\"2\"}"] == 9);
+  CHECK(read.size() == before + 1);
+}
+
 TEST_CASE("a label's value may be any text, its name not", "[runtime]") {
   metrics one;
   one.device = "d";

@@ -1,5 +1,6 @@
 #include "verbs/port_counters.hpp"
 
+#include "support/device.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <catch2/catch.hpp>
@@ -33,4 +34,10 @@ TEST_CASE("what a port counts of receivers that were not ready is read, as far a
   CHECK(read_rnr_counters("rxe0", 1, folder.c_str()).values == rnr_counters{}.values);
   const std::string endless(10'000, 'x');
   CHECK(read_rnr_counters(endless, 1, folder.c_str()).values == rnr_counters{}.values);
+}
+
+TEST_CASE("a port that there is not counts no wrong Q_Keys", "[verbs][device]") {
+  const context ctx{cordma::test::device_name()};
+  CHECK(read_qkey_violations(ctx, ctx.active_port().number).has_value());
+  CHECK_FALSE(read_qkey_violations(ctx, 255).has_value());
 }

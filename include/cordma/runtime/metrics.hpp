@@ -9,6 +9,8 @@
 #include <cordma/queue/transfer_counters.hpp>
 #include <cordma/verbs/device.hpp>
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,7 +21,7 @@ namespace cordma {
 /// docs/metrics.md explains each number.
 struct metrics {
   fixed_text<64> device;     ///< Name, as from `runtime::device_name`.
-  unsigned port = 0;         ///< Port that `rnr` belongs to.
+  unsigned port = 0;         ///< Port that `rnr` and `qkey_violations` belong to.
   const char* backend = "";  ///< Name of what waits for descriptors, as from `reactor::name`.
   transfer_counters transfer;
   completion_counters completions;
@@ -28,6 +30,9 @@ struct metrics {
   datagram_counters datagrams;  ///< Counters of all sockets of datagrams.
   /// Counters of the port, of all programs of this machine.
   verbs::rnr_counters rnr;
+  /// Datagrams with a wrong Q_Key that the port dropped (`qkey_viol_cntr` of ibv_query_port(3)), of
+  /// all programs of this machine. Ends at 65535; none: the port cannot be asked.
+  std::optional<std::uint32_t> qkey_violations;
 };
 
 /// The metrics of one runtime among several.

@@ -124,7 +124,7 @@ class CORDMA_EXPORT runtime final {
 
   /// Returns what the runtime did so far. The numbers belong to about one moment: concurrent work
   /// may be counted in part. \thread any, while the runtime lives. \cost  some 100 loads; no lock
-  /// and no allocation, and no system call but those of `verbs::read_rnr_counters`.
+  /// and no allocation, and no system calls but those that read the port's counters.
   [[nodiscard]] cordma::metrics metrics() const noexcept;
 
   /// Reaps the completions of all queues in manual mode. Returns how many.
