@@ -3,6 +3,7 @@
 #include "failures.hpp"
 #include "queue_pair_attributes.hpp"
 #include "queue_pair_state.hpp"
+#include "shared_receive_queue.hpp"
 
 #include <cordma/detail/base/assert.hpp>
 
@@ -153,6 +154,7 @@ queue_pair::queue_pair(protection_domain& pd, completion_queue& send_cq, complet
                        shared_receive_queue* srq, queue_pair_type type)
     : limits_{pd.limits()} {
   check(type);
+  if (type == queue_pair_type::xrc_initiator) check_xrc("ibv_create_qp", limits_);
   queue_pair_capabilities wanted = asked;
   const bool has_own = srq == nullptr && type != queue_pair_type::xrc_initiator;
   if (!has_own) wanted.recv_wr_max = wanted.recv_sge_max = 1;
