@@ -4,6 +4,7 @@
 #include <cordma/io/wait_until.hpp>
 
 #include <support/allocations.hpp>
+#include <support/device.hpp>
 #include <support/held.hpp>
 #include <support/placed_messages.hpp>
 #include <support/skip.hpp>
