@@ -21,8 +21,8 @@ int post_atomic_write(ibv_qp* qp, const ibv_send_wr& wr) noexcept {
   ibv_wr_start(extended);
   extended->wr_id = wr.wr_id;
   extended->wr_flags = wr.send_flags;
-  ibv_wr_atomic_write(extended, wr.wr.rdma.rkey, wr.wr.rdma.remote_addr,
-                      reinterpret_cast<const void*>(wr.sg_list->addr));
+  auto* const word = reinterpret_cast<const void*>(wr.sg_list->addr);  // NOLINT: the word's slot.
+  ibv_wr_atomic_write(extended, wr.wr.rdma.rkey, wr.wr.rdma.remote_addr, word);
   return ibv_wr_complete(extended);
 }
 

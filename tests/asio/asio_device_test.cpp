@@ -161,8 +161,9 @@ TEST_CASE("messages of shared receives come to coroutines of asio", "[asio][devi
   connection_options with_stock;
   with_stock.receives_from = &stock;
   listener acceptor = d.rt.listen({}, {}, with_stock);
-  auto [client, server] =
-      d.rt.run(when_all(d.rt.connect(acceptor.local_endpoint()), acceptor.accept()));
+  auto connected = d.rt.run(when_all(d.rt.connect(acceptor.local_endpoint()), acceptor.accept()));
+  connection& client = std::get<0>(connected);
+  connection& server = std::get<1>(connected);
   local_mr out = d.rt.memory().allocate_zeroed(8);
   cancellable wait;
   async_await(d.context, stock.next_message(), wait.callback<shared_receives::message>());

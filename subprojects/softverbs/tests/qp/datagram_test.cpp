@@ -110,8 +110,7 @@ TEST_CASE("a datagram that nobody may take is lost without a word", "[qp]") {
   CHECK(ends.b.state() == IBV_QPS_RTS);
   // A frame may come after the end of its request.
   const auto end = clock::now() + patience;
-  while (local_node.qkey_violations() != violations && clock::now() < end)
-    CHECK(ends.b.is_quiet());
+  while (local_node.qkey_violations() != violations && clock::now() < end) CHECK(ends.b.is_quiet());
   CHECK(local_node.qkey_violations() == violations);
 }
 
