@@ -9,6 +9,7 @@
 #include "support/cut_link.hpp"
 #include "support/skip.hpp"
 #include "support/some_hello.hpp"
+#include "support/thread_sanitizer.hpp"
 #include "support/trapped_memory.hpp"
 #include "support/until.hpp"
 
@@ -188,6 +189,7 @@ TEST_CASE("a message over UC that finds no receive is lost, and the next one arr
 TEST_CASE("a message over UC that loses one of its packets is lost whole, and the next arrives",
           "[connection][device]") {
   if (!test::is_soft()) CORDMA_SKIP("the device reads a message itself, so nobody stops amid one");
+  if (CORDMA_TEST_THREAD_SANITIZER) CORDMA_SKIP("a handler of a signal allocates");
   connected_pair p = unreliable_pair();
   constexpr std::size_t long_bytes = std::size_t{1} << 20;
   test::trapped_memory out{p.rt.memory(), long_bytes};

@@ -1,6 +1,7 @@
 #pragma once
 
-// CORDMA_TEST_THREAD_SANITIZER: tests do without two things under ThreadSanitizer. A fork takes
+// CORDMA_TEST_THREAD_SANITIZER: tests do without three things under ThreadSanitizer. A handler of a
+// signal calls nothing that allocates. A fork takes
 // none of jemalloc's locks, because the sanitizer has no room for those of all arenas. Mapping
 // thousands of chunks takes minutes, because each one's shadow is cleared.
 #if defined(__SANITIZE_THREAD__)

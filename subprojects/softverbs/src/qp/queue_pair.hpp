@@ -232,7 +232,7 @@ struct alignas(64) queue_pair {
   bool signals_all = false;            ///< each request has a completion entry
   bool is_draining : 1 = false;        ///< under slot->send
   bool has_rate_limit : 1 = false;     ///< under slot->send; `rate` is set
-  ibv_qp_type kind : 8;
+  std::uint8_t kind = 0;  ///< ibv_qp_type; read without a lock, so no neighbour of those bits
   pattern transport;
 
   alignas(64) send_ring sends;
@@ -264,7 +264,7 @@ struct alignas(64) queue_pair {
   std::mutex batch{};          ///< held from wr_start to wr_complete
   int batch_error = 0;         ///< under `batch`
 
-  [[nodiscard]] ibv_qp_type type() const noexcept { return kind; }
+  [[nodiscard]] ibv_qp_type type() const noexcept { return ibv_qp_type(kind); }
   [[nodiscard]] bool is_reliable() const noexcept {
     return (static_cast<std::uint8_t>(transport) & service_bits) == 0;
   }
