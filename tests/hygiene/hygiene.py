@@ -32,7 +32,8 @@ MAY_INCLUDE = {
     "messages": "base coro io security verbs memory queue request agent cm connection",
     "rpc": "base coro io security verbs memory queue request agent cm connection messages",
     "runtime": "base coro io security verbs memory queue request agent cm connection datagram",
-    "c": "base coro io security verbs memory queue request agent cm connection datagram messages rpc runtime",
+    "group": "base coro io security verbs memory queue request agent cm connection messages runtime",
+    "c": "base coro io security verbs memory queue request agent cm connection datagram messages rpc runtime group",
 }
 
 # The table of softverbs' docs/design.md: a room may include those before it.
