@@ -21,6 +21,7 @@ enum class collective_kind : std::uint8_t {
   scan,
 };
 inline constexpr std::size_t collective_kinds = 10;
+[[nodiscard]] const char* to_string(collective_kind kind) noexcept;
 
 /// Combines elements: into[i] = left[i] ∘ right[i]. `into` may be one of the two.
 struct reducer {
@@ -65,14 +66,30 @@ struct collective_call {
   local_mr_slice out{};
   /// Blocks of scatter, gather, all_gather, reduce_scatter; blocks that this rank sends in an
   /// all_to_all. In scatter and gather, ranks but the root know their own alone: there `each` is
-  /// that, and `of` is empty; `is_uneven` is set on all ranks if the root has `of`.
+  /// that, and `of` is empty.
   block_sizes blocks{};
   block_sizes received{};  ///< Blocks that this rank receives in an all_to_all.
+  /// Blocks may differ in length, and have `of`: equal on all ranks, since algorithms depend on it.
   bool is_uneven = false;
   const reducer* reduction = nullptr;
   /// The result of a reduction depends on the number of ranks alone: not on lengths, hosts, or the
   /// choice of algorithms.
   bool is_reproducible = false;
+
+  /// Returns the length by which the table chooses, equal on all ranks: of a block (scatter,
+  /// gather, all_to_all), else of all data. Uneven blocks that not all ranks know count as 0.
+  [[nodiscard]] std::size_t size_bytes(unsigned ranks) const noexcept;
+  [[nodiscard]] std::size_t element_bytes() const noexcept {
+    return reduction == nullptr ? 1 : reduction->element_bytes;
+  }
+  /// Checks the arguments against each other, on one rank.
+  /// \errors errc::out_of_range: `root`. errc::wrong_length: memory, or a list of lengths; names
+  ///   both lengths.
+  void check(unsigned rank, unsigned ranks) const;
 };
+
+/// Returns the length of the blocks of the ranks from `first` to before `last`.
+[[nodiscard]] std::size_t bytes_of(const block_sizes& blocks, unsigned first,
+                                   unsigned last) noexcept;
 
 }  // namespace cordma::detail

@@ -11,6 +11,7 @@
 namespace cordma::detail {
 
 class exchange;
+class host_map;
 
 /// One message of a collective operation, at its sender or at its receiver. Both sides know its
 /// length, and name it by the peer's rank and by a step that no other message between the two has.
@@ -25,6 +26,7 @@ class [[nodiscard]] transfer : public operation_base<transfer>, private suspensi
   transfer(const transfer&) = delete;
   transfer& operator=(const transfer&) = delete;
 
+  /// Returns the peer's rank in the whole exchange.
   [[nodiscard]] unsigned peer() const noexcept { return peer_; }
   [[nodiscard]] std::uint32_t step() const noexcept { return step_; }
   [[nodiscard]] bool has_ended() const noexcept { return state_ != state::pending; }
@@ -49,8 +51,7 @@ class [[nodiscard]] transfer : public operation_base<transfer>, private suspensi
   void* slot = nullptr;
 
  protected:
-  transfer(exchange& x, unsigned peer, std::uint32_t step) noexcept
-      : suspension{nullptr}, exchange_{x}, peer_{peer}, step_{step} {}
+  inline transfer(exchange& x, unsigned peer, std::uint32_t step) noexcept;
   ~transfer() {
     if (is_waiting()) forget();
   }
@@ -96,19 +97,28 @@ class exchange {
 
   [[nodiscard]] unsigned rank() const noexcept { return rank_; }
   [[nodiscard]] unsigned size() const noexcept { return size_; }
-  /// Returns the number of a rank's host, from 0, in the order of their lowest ranks.
-  [[nodiscard]] virtual unsigned host_of(unsigned rank) const noexcept = 0;
+  /// Returns which ranks share a host; null if no algorithm is to make use of that.
+  [[nodiscard]] virtual const host_map* hosts() const noexcept = 0;
+  /// Returns the exchange that has the transfers of this one. A `rank_view` is an exchange of some
+  /// ranks, with numbers of their own.
+  [[nodiscard]] virtual exchange& whole() noexcept { return *this; }
+  /// Returns what a rank here is in the whole exchange.
+  [[nodiscard]] virtual unsigned rank_in_whole(unsigned rank) const noexcept { return rank; }
+  [[nodiscard]] virtual std::uint32_t step_in_whole(std::uint32_t step) const noexcept {
+    return step;
+  }
   /// Returns why the operation has failed, or that it was stopped; a value while it goes on.
   [[nodiscard]] virtual result<void> why() const noexcept = 0;
 
-  /// Begins a transfer, and calls its `end` then or later.
+  /// Begins a transfer of the whole exchange, and calls its `end` then or later.
   virtual void post(incoming& message) noexcept = 0;
   virtual void post(outgoing& message) noexcept = 0;
   /// Forgets a transfer that is destroyed before its end. Its memory stays until the peer cannot
   /// reach it.
   virtual void withdraw(transfer& message) noexcept = 0;
 
-  /// Gives registered memory that lives as long as the operation. Its bytes are undefined.
+  /// Gives registered memory that lives as long as the operation; none for 0 bytes. The bytes are
+  /// undefined.
   /// \errors what the allocator throws.
   virtual local_mr_slice scratch(std::size_t size_bytes) = 0;
 
@@ -127,6 +137,11 @@ class exchange {
   const unsigned size_;
 };
 
+inline transfer::transfer(exchange& x, unsigned peer, std::uint32_t step) noexcept
+    : suspension{nullptr},
+      exchange_{x.whole()},
+      peer_{x.rank_in_whole(peer)},
+      step_{x.step_in_whole(step)} {}
 inline result<void> transfer::take_result() noexcept {
   return failed() ? exchange_.why() : result<void>{};
 }
@@ -134,7 +149,7 @@ inline result<void> transfer::take_result() noexcept {
 inline incoming::incoming(exchange& x, unsigned from, std::uint32_t step,
                           const local_mr_slice& into) noexcept
     : transfer{x, from, step}, memory{into} {
-  x.post(*this);
+  exchange_.post(*this);
 }
 inline incoming::~incoming() {
   if (!has_ended()) exchange_.withdraw(*this);
@@ -142,7 +157,7 @@ inline incoming::~incoming() {
 inline outgoing::outgoing(exchange& x, unsigned to, std::uint32_t step,
                           const const_local_mr_slice& from) noexcept
     : transfer{x, to, step}, memory{from} {
-  x.post(*this);
+  exchange_.post(*this);
 }
 inline outgoing::~outgoing() {
   if (!has_ended()) exchange_.withdraw(*this);
