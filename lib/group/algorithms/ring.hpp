@@ -1,0 +1,20 @@
+#pragma once
+
+#include "message_parts.hpp"
+
+#include "group/exchange.hpp"
+
+#include <cordma/coro/task.hpp>
+
+namespace cordma::detail {
+
+/// Gathers all parts on all ranks by a ring: this rank's part is `own`, which may lie in `all`.
+/// `part` is that of the steps.
+task<> gather_round(exchange& x, std::uint32_t part, message_parts parts, const_local_mr_slice own,
+                    local_mr_slice all, std::size_t segment_bytes);
+/// Sums up each part on the part's rank by a ring. `all` are this rank's operands; `sum` is of this
+/// rank's part, and may lie in `all`.
+task<> reduce_round(exchange& x, std::uint32_t part, message_parts parts, const_local_mr_slice all,
+                    local_mr_slice sum, std::size_t element_bytes, std::size_t segment_bytes);
+
+}  // namespace cordma::detail
