@@ -1,0 +1,28 @@
+#include <cordma/group/meeting.hpp>
+
+#include "meeting_kinds.hpp"
+
+#include <utility>
+
+namespace cordma {
+
+meeting::meeting(std::shared_ptr<detail::meeting_kind> kind) noexcept : kind_{std::move(kind)} {}
+
+meeting meeting::by_list(std::vector<endpoint> members, unsigned rank) {
+  return meeting{detail::make_list_meeting(std::move(members), rank)};
+}
+
+meeting meeting::by_file(std::string_view path, unsigned rank) {
+  return by_list(detail::read_list(std::string{path}), rank);
+}
+
+meeting meeting::single() { return meeting{detail::make_single_meeting()}; }
+
+std::vector<meeting> meeting::in_process(unsigned size) {
+  std::vector<meeting> ranks;
+  for (std::shared_ptr<detail::meeting_kind>& kind : detail::make_in_process_meetings(size))
+    ranks.emplace_back(std::move(kind));
+  return ranks;
+}
+
+}  // namespace cordma
