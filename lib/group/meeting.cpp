@@ -1,12 +1,27 @@
 #include <cordma/group/meeting.hpp>
 
+#include "meeting_host.hpp"
 #include "meeting_kinds.hpp"
+#include "meeting_variables.hpp"
 
 #include <utility>
 
 namespace cordma {
 
 meeting::meeting(std::shared_ptr<detail::meeting_kind> kind) noexcept : kind_{std::move(kind)} {}
+
+meeting meeting::by_environment() {
+  return meeting{detail::make_point_meeting(detail::point_of_environment())};
+}
+
+meeting meeting::at(endpoint address, unsigned rank, unsigned size) {
+  detail::meeting_point where;
+  where.is_one_host = detail::is_this_host(address);
+  where.address = std::move(address);
+  where.rank = rank;
+  where.size = size;
+  return meeting{detail::make_point_meeting(std::move(where))};
+}
 
 meeting meeting::by_list(std::vector<endpoint> members, unsigned rank) {
   return meeting{detail::make_list_meeting(std::move(members), rank)};

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace cordma {
@@ -19,8 +20,13 @@ struct group_options;
 
 namespace cordma::detail {
 
-/// One rank, as the others have to know it.
+/// One rank, as the others have to know it. Has constructors, because g++ 12 destroys an aggregate
+/// with owning members twice when a `co_await` contains it.
 struct group_member {
+  group_member() noexcept = default;
+  group_member(std::string of_endpoint, std::uint64_t on_host) noexcept
+      : endpoint{std::move(of_endpoint)}, host{on_host} {}
+
   std::string endpoint{};  ///< Where it listens for the others, as `endpoint` reads it.
   std::uint64_t host = 0;  ///< Equal on one host: `host_number`.
 };
@@ -35,7 +41,7 @@ struct roster {
   group_name name{};
 };
 
-/// A way in which the ranks of a group find each other. Copies of one object meet once.
+/// A way in which the ranks of a group find each other. One object serves one `meet`.
 class meeting_kind {
  public:
   meeting_kind() = default;

@@ -85,9 +85,11 @@ bool is_this_host(const endpoint& where) {
   return ::inet_pton(AF_INET6, where.host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
+bool is_wildcard(std::string_view host) noexcept { return host == "0.0.0.0" || host == "::"; }
+
 endpoint reachable_endpoint(runtime& rt, const std::string& toward) {
   std::string ip = ip_of_port(rt);
-  if (ip.empty()) ip = ip_toward(toward.empty() ? somewhere_else : toward);
+  if (ip.empty()) ip = ip_toward(toward.empty() || is_wildcard(toward) ? somewhere_else : toward);
   return {ip, 0};
 }
 

@@ -22,9 +22,12 @@ std::uint64_t host_number(const group_options& options);
 /// sockets. Asks no resolver.
 bool is_this_host(const endpoint& where);
 
+/// Returns true for 0.0.0.0 and ::, where one can listen, but not connect.
+bool is_wildcard(std::string_view host) noexcept;
+
 /// Returns an address by which other hosts reach this one, port 0: the GID's of the runtime's port,
 /// where GIDs are IP addresses (RoCE). Else the one from which packets to `toward` leave; an empty
-/// `toward` takes the default route.
+/// or wildcard `toward` takes the default route.
 /// \errors an errno: names `group_options::listen`.
 endpoint reachable_endpoint(runtime& rt, const std::string& toward);
 

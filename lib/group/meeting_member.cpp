@@ -3,6 +3,7 @@
 #include "base/failures.hpp"
 #include "base/time_text.hpp"
 #include "connection/handshake.hpp"
+#include "meeting_host.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -11,8 +12,6 @@ namespace cordma::detail {
 namespace {
 
 constexpr std::size_t named_max = 8;
-
-bool is_wildcard(std::string_view host) { return host == "0.0.0.0" || host == "::"; }
 
 /// The finalizer of MurmurHash3: each bit reaches all bits.
 std::uint64_t mixed(std::uint64_t hash) noexcept {

@@ -74,7 +74,7 @@ TEST_CASE("a rank that is stopped while it waits is not told", "[group][device]"
   runtime rt{test::on_test_device()};
   const std::vector<meeting> ranks = meeting::in_process(2);
   rt.run(with_scope([&](scope& running) -> task<> {
-    running.spawn(test::meet(ranks[0], rt, {}, test::some_member(0)));
+    running.spawn(test::meet(ranks[0], rt, test::patient(), test::some_member(0)));
     co_await sleep_for(duration{0});
     running.request_stop();
   }));
@@ -95,7 +95,8 @@ TEST_CASE("a rank of a process cannot come twice", "[group][device]") {
 TEST_CASE("a rank that nobody can connect to is told which option to set", "[group][device]") {
   runtime rt{test::on_test_device()};
   const meeting own = meeting::in_process(1)[0];
-  const failure f = failure_of([&] { rt.run(test::meet(own, rt, {}, {"0.0.0.0:4711", 7})); });
+  const failure f =
+      failure_of([&] { rt.run(test::meet(own, rt, test::patient(), {"0.0.0.0:4711", 7})); });
   CHECK(f.code == std::error_code{EINVAL, std::system_category()});
   CHECK_THAT(f.to_string(),
              Catch::Contains("'0.0.0.0:4711'") && Catch::Contains("group_options::listen"));

@@ -14,7 +14,7 @@ const std::vector<endpoint> three{"node1:7000", "node2:7000", "node1:7001"};
 
 detail::roster meet_by(const meeting& where) {
   runtime rt{test::on_test_device()};
-  return rt.run(test::meet(where, rt, {}, test::some_member(0)));
+  return rt.run(test::meet(where, rt, test::patient(), test::some_member(0)));
 }
 
 std::string text_of_failure(auto action) { return failure_of(action).to_string(); }

@@ -20,6 +20,8 @@ inline detail::group_member some_member(unsigned rank, std::uint64_t host = 7) {
   return {"10.0.0.1:" + std::to_string(4000 + rank), host};
 }
 
+inline group_options patient() { return {}; }
+
 inline task<detail::roster> meet(meeting where, runtime& rt, group_options options,
                                  detail::group_member self) {
   co_return co_await where.kind().meet(rt, options, std::move(self));
