@@ -4,6 +4,8 @@
 
 #include "base/fork.hpp"
 
+#include <sched.h>
+
 namespace cordma {
 namespace {
 
@@ -94,7 +96,7 @@ bool executor::complete_inline() noexcept {
   if (inline_polls_left_ < 0) return false;
   while (may_complete_inline() && inline_polls_left_ >= 0) {
     --inline_polls_left_;
-    if (!poll_all() && !spins_ && restless_.empty()) break;
+    if (!poll_all() && (!spins_ || yields_) && restless_.empty()) break;
   }
   return true;
 }
@@ -167,6 +169,10 @@ bool executor::may_block() noexcept {
 
 void executor::block() noexcept {
   spins_ = !may_block();
+  if (spins_ && yields_) {
+    counters_.yields.add();
+    ::sched_yield();
+  }
   if (spins_ || !mailbox_.fall_asleep()) return reactor_->poll();
   counters_.waits.add();
   reactor_->wait();  // The next iteration's `run_all` marks the mailbox awake.
@@ -175,6 +181,7 @@ void executor::block() noexcept {
 executor_counters executor::counters() const noexcept {
   return {.iterations = counters_.iterations.value(),
           .waits = counters_.waits.value(),
+          .yields = counters_.yields.value(),
           .ready_resumed = counters_.ready_resumed.value(),
           .posted = counters_.posted.value(),
           .enters = reactor_->enters()};

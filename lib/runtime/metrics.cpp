@@ -149,6 +149,8 @@ void write_executor(exposition& to) {
   const section<of> plain{to, &metrics::executor};
   plain("executor_iterations_total", "Event-loop iterations.", &of::iterations);
   plain("executor_waits_total", "Times the executor blocked in the kernel.", &of::waits);
+  plain("executor_yields_total", "Times the executor let other threads run while it spun.",
+        &of::yields);
   plain("executor_resumed_total", "Waiters resumed from the ready list.", &of::ready_resumed);
   plain("executor_posted_total", "Calls run for other threads.", &of::posted);
   plain("executor_kernel_enters_total", "System calls of the executor's reactor.", &of::enters);

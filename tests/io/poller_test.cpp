@@ -89,6 +89,24 @@ TEST_CASE("a busy executor sees timers, descriptors and posts, and never blocks"
   CHECK(busy.polls > 0);
 }
 
+TEST_CASE("an executor that yields lets others run while a poller spins, and only then", "[io]") {
+  executor exec;
+  exec.yield_while_spinning(true);
+  exec.run(exec.sleep_for(1ms));
+  CHECK(exec.counters().yields == 0);
+
+  spinner busy;
+  exec.add(busy);
+  exec.run(exec.sleep_for(1ms));
+  const std::uint64_t yields = exec.counters().yields;
+  CHECK(yields > 0);
+  CHECK(busy.polls >= 16 * yields);
+
+  exec.yield_while_spinning(false);
+  exec.run(exec.sleep_for(1ms));
+  CHECK(exec.counters().yields == yields);
+}
+
 TEST_CASE("a poller that spins is asked several times a turn, but not ahead of what is ready",
           "[io]") {
   executor exec;

@@ -38,6 +38,7 @@ struct executor_options {
 struct executor_counters {
   std::uint64_t iterations = 0;     ///< Event-loop iterations.
   std::uint64_t waits = 0;          ///< Times that the executor blocked in the kernel.
+  std::uint64_t yields = 0;         ///< Times that it let other threads run while it spun.
   std::uint64_t ready_resumed = 0;  ///< Waiters taken from the ready list.
   std::uint64_t posted = 0;         ///< Calls run for `post`.
   std::uint64_t enters = 0;         ///< System calls of its reactor: `reactor::enters`.
@@ -101,6 +102,10 @@ class CORDMA_EXPORT executor : public scheduler {
   /// Asks `p`, after the pollers of `add`, in every event-loop iteration. Nothing wakes the
   /// executor for `p`, so the executor does not block while there is one.
   void add_restless(poller& p) noexcept { restless_.push_back(p); }
+  /// Lets other threads run (sched_yield(2)) after each iteration that found nothing while a poller
+  /// spins: whom this thread waits for may need its processor. A `group` with more ranks on this
+  /// host than processors turns it on.
+  void yield_while_spinning(bool on) noexcept { yields_ = on; }
   [[nodiscard]] cordma::reactor& reactor() noexcept { return *reactor_; }
   /// Returns the present counters. \thread any.
   [[nodiscard]] executor_counters counters() const noexcept;
@@ -138,6 +143,7 @@ class CORDMA_EXPORT executor : public scheduler {
   const bool own_clock_;
   const bool takes_alarm_;  // The reactor's alarm follows the executor's clock.
   bool occupied_ = false;
+  bool yields_ = false;        // While a poller spins.
   bool spins_ = false;         // A poller forbade blocking when there last was no work.
   int inline_polls_left_ = 0;  // Timers and the kernel come next when it is negative.
   // Address in the storage of the owning thread; null: no thread has run the executor.
@@ -147,6 +153,7 @@ class CORDMA_EXPORT executor : public scheduler {
   struct {
     counter iterations;
     counter waits;
+    counter yields;
     counter ready_resumed;
     counter posted;
   } counters_;
