@@ -50,6 +50,8 @@ meaning meaning_of(errc e) noexcept {
     case errc::shutting_down: return {"the server takes no more calls", retry_later};
     case errc::unknown_host: return {"no such host"};
     case errc::not_authenticated: return {"not authenticated"};
+    case errc::rank_failed: return {"a rank has failed", fall_back};
+    case errc::ranks_disagree: return {"the ranks of the group disagree"};
   }
   return {"unknown cordma error"};
 }
@@ -130,7 +132,10 @@ std::string failure::to_string() const {
   std::string text{call};
   if (object.kind != nullptr) {
     char name[64];
-    std::snprintf(name, sizeof name, "(%s 0x%" PRIx64 ")", object.kind, object.number);
+    // Ranks are counted by people, other numbers are the device's.
+    const bool is_rank = std::string_view{object.kind} == "rank";
+    std::snprintf(name, sizeof name, is_rank ? "(%s %" PRIu64 ")" : "(%s 0x%" PRIx64 ")",
+                  object.kind, object.number);
     text += name;
   }
   if (!text.empty()) text += ": ";

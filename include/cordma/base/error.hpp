@@ -46,6 +46,8 @@ enum class errc : int {
   shutting_down = 31,           ///< The server takes no more calls; this one has not run.
   unknown_host = 32,            ///< A host name that does not resolve.
   not_authenticated = 33,       ///< The peer's key or certificate is not what this side asks for.
+  rank_failed = 34,             ///< A rank of the group died, left, or was stopped meanwhile.
+  ranks_disagree = 35,          ///< The ranks of a group called different operations.
 };
 
 /// Status of a failed work completion: the values of `ibv_wc_status` (ibv_poll_cq(3)), named
