@@ -47,8 +47,6 @@ class [[nodiscard]] transfer : public operation_base<transfer>, private suspensi
     state_ = has_failed ? state::failed : state::done;
     if (is_waiting()) suspension::end();
   }
-  /// For `exchange`: what it keeps of a transfer in progress; null: nothing.
-  void* slot = nullptr;
 
  protected:
   inline transfer(exchange& x, unsigned peer, std::uint32_t step) noexcept;

@@ -39,6 +39,7 @@ struct roster {
   unsigned rank = 0;
   std::vector<group_member> members{};  ///< One for each rank.
   group_name name{};
+  bool may_come_late = false;  ///< Nobody waited for the others, which may not listen yet.
 };
 
 /// A way in which the ranks of a group find each other. One object serves one `meet`.
@@ -48,6 +49,8 @@ class meeting_kind {
   meeting_kind(const meeting_kind&) = delete;
   virtual ~meeting_kind() = default;
 
+  /// Returns the number of ranks, once `where_to_listen` has ended.
+  [[nodiscard]] virtual unsigned size() const noexcept = 0;
   /// Returns where this rank is to listen: port 0 leaves the port to the system.
   /// \errors what is wrong with the launcher; names it.
   [[nodiscard]] virtual task<endpoint> where_to_listen(runtime& rt) = 0;

@@ -18,6 +18,7 @@ endpoint loopback() { return {"127.0.0.1", 0}; }
 
 class single_meeting final : public meeting_kind {
  public:
+  [[nodiscard]] unsigned size() const noexcept override { return 1; }
   task<endpoint> where_to_listen(runtime&) override { co_return loopback(); }
   task<roster> meet(runtime&, const group_options&, group_member self) override {
     roster all{.name = random_name()};
@@ -111,6 +112,7 @@ class in_process_meeting final : public meeting_kind {
   in_process_meeting(std::shared_ptr<gathering> all, unsigned rank, unsigned size)
       : all_{std::move(all)}, rank_{rank}, size_{size} {}
 
+  [[nodiscard]] unsigned size() const noexcept override { return size_; }
   task<endpoint> where_to_listen(runtime&) override { co_return loopback(); }
   task<roster> meet(runtime& rt, const group_options& options, group_member self) override {
     check_own(self);

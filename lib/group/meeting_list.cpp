@@ -24,9 +24,10 @@ class list_meeting final : public meeting_kind {
   list_meeting(std::vector<endpoint> members, unsigned rank)
       : members_{std::move(members)}, rank_{rank} {}
 
+  [[nodiscard]] unsigned size() const noexcept override { return unsigned(members_.size()); }
   task<endpoint> where_to_listen(runtime&) override { co_return members_[rank_]; }
   task<roster> meet(runtime&, const group_options&, group_member) override {
-    roster all{.rank = rank_};
+    roster all{.rank = rank_, .may_come_late = true};
     std::string text;
     for (const endpoint& one : members_) {
       all.members.push_back({one.to_string(), host_of(one)});

@@ -70,6 +70,7 @@ class point_meeting final : public meeting_kind {
   explicit point_meeting(meeting_point where)
       : where_{std::move(where)}, text_{where_.address.to_string()} {}
 
+  [[nodiscard]] unsigned size() const noexcept override { return where_.size; }
   task<endpoint> where_to_listen(runtime& rt) override {
     const bool is_one_host = where_.is_one_host || is_this_host(where_.address);
     endpoint own =

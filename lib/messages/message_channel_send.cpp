@@ -184,7 +184,7 @@ bool message_channel::post_copy(const outgoing_frame& o, wr_summary& message,
   local_mr copy = memory_->allocate_uninitialized(head_bytes + o.bytes.size());
   std::byte* const to = copy.bytes().data();
   std::memcpy(to, o.head.data(), head_bytes);
-  std::memcpy(to + head_bytes, o.bytes.data(), o.bytes.size());
+  if (!o.bytes.empty()) std::memcpy(to + head_bytes, o.bytes.data(), o.bytes.size());
   // The request holds the copy until it has ended.
   const const_local_mr_slice whole = copy.slice();
   message.local = {&whole, 1};

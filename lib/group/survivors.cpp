@@ -1,0 +1,115 @@
+#include "survivors.hpp"
+
+#include "base/failures.hpp"
+#include "group_context.hpp"
+
+namespace cordma::detail {
+
+using group_protocol::kind;
+
+survivors::survivors(group_context& g)
+    : group_{g}, ready_(g.size()), awaited_(g.size()), decided_{g.whole().executor()} {}
+
+std::uint32_t survivors::lowest() const noexcept {
+  std::uint32_t r = 0;
+  while (r != group_.rank() && group_.is_gone(r)) ++r;
+  return r;
+}
+
+task<std::vector<std::uint32_t>> survivors::agree(counted_ref<group_context> g) {
+  survivors& s = g->vote();
+  s.is_asking_ = true;
+  if (!s.decision_) s.ask();
+  co_await s.decided_.wait();
+  if (!(*s.decision_)[g->rank()])
+    throw_failure(errc::rank_failed, "group::shrink",
+                  detail_text("the other ranks have cut off this one, rank %u", g->rank()));
+  std::vector<std::uint32_t> alive;
+  for (std::uint32_t r = 0; r < g->size(); ++r)
+    if ((*s.decision_)[r]) alive.push_back(r);
+  co_return alive;
+}
+
+/// Asks the rank that decides; if that is this one, waits for the others.
+void survivors::ask() noexcept {
+  const std::uint32_t decider = lowest();
+  if (decider == group_.rank()) {
+    for (std::uint32_t r = 0; r < group_.size(); ++r)
+      if (r != group_.rank() && !ready_[r] && !group_.is_gone(r)) want(r);
+    return try_to_decide();
+  }
+  want(decider);
+  group_.whole().tell(group_.member(decider), {.kind = kind::ready, .group = group_.id()});
+}
+
+/// Has a connection made, and the rank asked whether it lives.
+void survivors::want(std::uint32_t rank) noexcept {
+  if (awaited_[rank]) return;
+  awaited_[rank] = true;
+  rank_peer& p = group_.whole().peer(group_.member(rank));
+  group_.whole().begin_wait(p);
+  group_.whole().want(p);
+}
+
+void survivors::end_waits() noexcept {
+  for (std::uint32_t r = 0; r < group_.size(); ++r) {
+    if (!awaited_[r]) continue;
+    awaited_[r] = false;
+    group_.whole().end_wait(group_.whole().peer(group_.member(r)));
+  }
+}
+
+void survivors::try_to_decide() noexcept {
+  if (!is_asking_ || decision_ || lowest() != group_.rank()) return;
+  std::vector<bool> alive(group_.size());
+  for (std::uint32_t r = 0; r < group_.size(); ++r) {
+    alive[r] = r == group_.rank() || !group_.is_gone(r);
+    if (alive[r] && r != group_.rank() && !ready_[r]) return;
+  }
+  decision_ = std::move(alive);
+  end_waits();
+  tell_all();
+  decided_.set();
+}
+
+void survivors::tell(std::uint32_t rank) noexcept {
+  try {
+    std::string bitmap((group_.size() + 7) / 8, '\0');
+    for (std::uint32_t r = 0; r < group_.size(); ++r)
+      if ((*decision_)[r]) bitmap[r / 8] = char(bitmap[r / 8] | 1 << r % 8);
+    group_.whole().tell(group_.member(rank), {.kind = kind::decision, .group = group_.id()},
+                        std::move(bitmap));
+  } catch (const std::bad_alloc&) {
+    group_.whole().cut_off(group_.member(rank), errno_failure(ENOMEM, "group::shrink"));
+  }
+}
+
+void survivors::tell_all() noexcept {
+  for (std::uint32_t r = 0; r < group_.size(); ++r)
+    if (r != group_.rank() && (*decision_)[r] && !group_.is_gone(r)) tell(r);
+}
+
+void survivors::on_ready(std::uint32_t from) noexcept {
+  ready_[from] = true;
+  if (decision_) return tell(from);
+  try_to_decide();
+}
+
+void survivors::on_decision(std::uint32_t /*from*/, std::span<const std::byte> bitmap) {
+  if (bitmap.size() != (group_.size() + 7) / 8)
+    message_protocol::throw_bad_value("the bytes of a decision are", bitmap.size(), "group");
+  if (decision_) return;
+  std::vector<bool> alive(group_.size());
+  for (std::uint32_t r = 0; r < group_.size(); ++r)
+    alive[r] = (std::to_integer<unsigned>(bitmap[r / 8]) >> r % 8 & 1) != 0;
+  decision_ = std::move(alive);
+  end_waits();
+  decided_.set();
+}
+
+void survivors::on_rank_gone() noexcept {
+  if (decision_) return tell_all();
+  if (is_asking_) ask();
+}
+
+}  // namespace cordma::detail

@@ -1,0 +1,57 @@
+#pragma once
+
+#include "group_frame.hpp"
+#include "world.hpp"
+
+#include <cordma/coro/event.hpp>
+#include <cordma/coro/task.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace cordma::detail {
+
+class group_context;
+
+/// Agrees with the other ranks of a failed group on who survives.
+///
+/// The lowest rank that is not gone decides, once each rank that is not gone has asked it to: all
+/// of these survive. When it dies, the next lowest decides. A rank that knows of a decision tells
+/// it to all when another rank dies: so there is never a second one.
+///
+/// States:
+///   idle     the program has not asked on this rank. Questions and decisions of others are kept.
+///   asking   by `agree`.
+///   decided  by `decide` or `on_decision`, from both; for ever.
+class survivors {
+ public:
+  explicit survivors(group_context& g);
+
+  /// Gives the ranks that survive. \errors errc::rank_failed: this one does not, for the others.
+  static task<std::vector<std::uint32_t>> agree(counted_ref<group_context> g);
+
+  void on_ready(std::uint32_t from) noexcept;
+  /// \errors errc::bad_frame.
+  void on_decision(std::uint32_t from, std::span<const std::byte> bitmap);
+  void on_rank_gone() noexcept;
+
+ private:
+  [[nodiscard]] std::uint32_t lowest() const noexcept;
+  void ask() noexcept;
+  void try_to_decide() noexcept;
+  void tell(std::uint32_t rank) noexcept;
+  void tell_all() noexcept;
+  void want(std::uint32_t rank) noexcept;
+  void end_waits() noexcept;
+
+  group_context& group_;
+  bool is_asking_ = false;
+  std::vector<bool> ready_;    ///< ranks that wait for this one's decision
+  std::vector<bool> awaited_;  ///< ranks that this one waits for
+  std::optional<std::vector<bool>> decision_;
+  event decided_;
+};
+
+}  // namespace cordma::detail

@@ -1,0 +1,51 @@
+#pragma once
+
+#include "collective.hpp"
+
+#include <cordma/coro/task.hpp>
+#include <cordma/group/group.hpp>
+
+#include <cstdint>
+#include <optional>
+
+namespace cordma::detail {
+
+/// The messages of a group that its program sends by tag. One that fits a receive buffer is sent at
+/// once, up to a window. Others are announced, and go like those of operations once a receive has
+/// been found for them.
+///
+/// A message that has come, or is announced, is in `arrived_` until a receive takes it; a receive
+/// is in `waiting_` until a message comes for it. `group_context` tells of frames.
+class tagged_messages {
+ public:
+  explicit tagged_messages(group_context& g) noexcept;
+
+  static task<> send(counted_ref<group_context> g, const_local_mr_slice bytes, std::uint32_t to,
+                     std::uint32_t tag);
+  static task<group::message> receive(counted_ref<group_context> g, local_mr_slice into,
+                                      std::optional<unsigned> from,
+                                      std::optional<std::uint32_t> tag);
+
+  [[nodiscard]] collective& transfers() noexcept { return transfers_; }
+  /// Takes an eager message, or an announcement.
+  void on_arrival(std::uint32_t from, const group_protocol::frame& f,
+                  std::span<const std::byte> bytes);
+  void on_retract(std::uint32_t from, const group_protocol::frame& f) noexcept;
+  void on_rank_gone(std::uint32_t rank) noexcept;
+  void fail(const failure& why) noexcept;
+
+ private:
+  class arrival;
+  struct eager_send;
+
+  void take(early_frame& e) noexcept;
+  [[nodiscard]] bool is_for(const early_frame& e, const arrival& a) const noexcept;
+
+  group_context& group_;
+  collective transfers_;
+  std::uint32_t last_number_ = 0;
+  intrusive_list<early_frame> arrived_;
+  intrusive_list<arrival> waiting_;
+};
+
+}  // namespace cordma::detail

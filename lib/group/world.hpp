@@ -1,0 +1,223 @@
+#pragma once
+
+#include "algorithm_table.hpp"
+#include "group_frame.hpp"
+#include "meeting.hpp"
+#include "rank_link.hpp"
+
+#include <cordma/connection/connection.hpp>
+#include <cordma/connection/listener.hpp>
+#include <cordma/coro/event.hpp>
+#include <cordma/coro/task.hpp>
+#include <cordma/detail/base/counted.hpp>
+#include <cordma/detail/base/intrusive_list.hpp>
+#include <cordma/group/group.hpp>
+#include <cordma/group/group_options.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+namespace cordma {
+class runtime;
+}
+
+namespace cordma::detail {
+
+class group_context;
+class world;
+
+/// A frame that owns itself: `on_posted` deletes it.
+struct dropped_frame : outgoing_frame, frame_cache::recycled {
+  explicit dropped_frame(const group_protocol::frame& f, std::string text = {});
+  std::string text;
+};
+
+/// A frame that came before this rank was ready for it.
+struct early_frame : list_hook<early_frame>, frame_cache::recycled {
+  early_frame(std::uint32_t from, const group_protocol::frame& f, std::span<const std::byte> bytes);
+  early_frame(const early_frame&) = delete;
+  ~early_frame();
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return {copy_, size_}; }
+
+  const std::uint32_t from;  ///< rank of the whole
+  const group_protocol::frame frame;
+
+ private:
+  std::size_t size_;
+  std::byte* copy_;
+};
+
+/// Wants to know when the link to a rank works: then `on_link`, once, or not if the rank is lost.
+struct link_wait : list_hook<link_wait> {
+  virtual void on_link() noexcept = 0;
+
+ protected:
+  ~link_wait() = default;
+};
+
+/// Credits that a link may grow to, as far as the pool of receive buffers has some.
+inline constexpr unsigned link_credits_max = 256;
+
+/// Another rank of the whole, and the connection to it.
+///
+/// States, moved by `world`:
+///   unconnected  frames for it wait, and none does at first.
+///   dialing      by `want`, while frames wait. When the peer's own connection comes first, `dial`
+///                ends without one.
+///   open         by `attach`: of `dial`, or of a connection that came.
+///   left         by `on_link_lost`, when the peer closed the connection.
+///   dead         by `cut_off`, when the connection was lost, or somebody told so.
+struct rank_peer : private waiter {
+  enum class state : std::uint8_t { unconnected, dialing, open, left, dead };
+
+  rank_peer(world& w, std::uint32_t r) noexcept : waiter{&on_dialed}, whole{w}, rank{r} {}
+  [[nodiscard]] bool is_gone() const noexcept { return now >= state::left; }
+
+  world& whole;
+  const std::uint32_t rank;
+  state now = state::unconnected;
+  bool was_heard = false;  ///< since the last tick
+  std::uint16_t silent_ticks = 0;
+  std::uint32_t waits = 0;      ///< transfers that wait for the peer
+  bool is_connecting = false;   ///< `connect` of this side runs
+  std::uint32_t early = 0;      ///< its frames that came before this rank was ready
+  time_point expected_until{};  ///< its own connection is under way until then
+  cordma::connection conn;
+  counted_ref<rank_link> link;
+  intrusive_list<outgoing_frame> unsent;  ///< wait for the connection
+  intrusive_list<link_wait> link_waits;
+  std::optional<failure> why;  ///< the rank is gone
+
+ private:
+  friend class world;
+  static std::coroutine_handle<> on_dialed(waiter& self) noexcept;
+  std::optional<task<>> dialing_;
+};
+
+/// All ranks that have met, as one of them sees them: the connections, made when they are needed,
+/// and the groups that they form. A rank that is lost for one rank is so for all: each tells its
+/// peers.
+///
+/// Counted by the groups and the operations under way. \thread the executor's.
+class world final : public counted {
+ public:
+  static task<counted_ref<world>> join(runtime& rt, meeting_kind& how,
+                                       const group_options& options);
+
+  [[nodiscard]] std::uint32_t rank() const noexcept { return roster_.rank; }
+  [[nodiscard]] std::uint32_t size() const noexcept {
+    return std::uint32_t(roster_.members.size());
+  }
+  [[nodiscard]] const roster& met() const noexcept { return roster_; }
+  [[nodiscard]] runtime& rt() const noexcept { return rt_; }
+  [[nodiscard]] cordma::executor& executor() const noexcept { return executor_; }
+  [[nodiscard]] const group_options& options() const noexcept { return options_; }
+  [[nodiscard]] const algorithm_table& algorithms() const noexcept { return algorithms_; }
+  [[nodiscard]] group::statistics counters() const noexcept;
+  /// For the operations: counts what they do.
+  group::statistics counted{};
+  /// Bytes of the longest message that is sent at once.
+  [[nodiscard]] std::size_t eager_max() const noexcept { return eager_max_; }
+
+  // Peers.
+  [[nodiscard]] rank_peer& peer(std::uint32_t rank);
+  /// Returns the peer, if there ever was one; null: it is unconnected and not gone.
+  [[nodiscard]] const rank_peer* known_peer(std::uint32_t rank) const noexcept {
+    return peers_[rank].get();
+  }
+  [[nodiscard]] bool is_gone(std::uint32_t rank) const noexcept {
+    return peers_[rank] != nullptr && peers_[rank]->is_gone();
+  }
+  [[nodiscard]] bool is_dead(std::uint32_t rank) const noexcept {
+    return peers_[rank] != nullptr && peers_[rank]->now == rank_peer::state::dead;
+  }
+  /// Sends a frame, when there is a connection. A rank that is gone refuses it.
+  void send(std::uint32_t to, outgoing_frame& o) noexcept;
+  /// Sends a frame that nobody waits for.
+  void tell(std::uint32_t to, const group_protocol::frame& f, std::string text = {}) noexcept;
+  /// Tells those of `ranks` to which there is a connection, and some to which one is made now: a
+  /// frame that each rank passes on once reaches all of them. \param own  this rank's index.
+  void spread(std::span<const std::uint32_t> ranks, std::size_t own,
+              const group_protocol::frame& f, const std::string& text) noexcept;
+  /// Makes a connection, if there is none.
+  void want(rank_peer& p) noexcept;
+  task<> connect_all();
+  /// Closes the connections, and waits for that. Nothing uses them any more.
+  task<> close();
+  /// Transfers that wait for a peer keep asking whether it lives.
+  void begin_wait(rank_peer& p) noexcept;
+  void end_wait(rank_peer& p) noexcept { --p.waits; }
+
+  /// The rank is dead, whoever found out. Tells all peers.
+  void cut_off(std::uint32_t rank, const failure& why) noexcept;
+
+  // Groups.
+  void add(group_context& c);
+  void remove(group_context& c) noexcept;
+
+  // Called by the links, in the middle of a reap.
+  void on_frame(std::uint32_t from, const group_protocol::frame& f,
+                std::span<const std::byte> bytes, std::optional<std::uint32_t> invalidated);
+  void on_link_lost(std::uint32_t rank, const failure& why) noexcept;
+
+ private:
+  friend struct rank_peer;
+  world(runtime& rt, const group_options& options);
+  ~world() override;
+
+  [[nodiscard]] connection_changes changes() const;
+  void admit(connection_request& request);
+  task<> accept_all();
+  void attach(rank_peer& p, connection conn) noexcept;
+  task<> dial(rank_peer& p);
+  void arm_ticker() noexcept;
+  void lose(rank_peer& p, rank_peer::state how, const failure& why) noexcept;
+  static void on_tick(timer& self) noexcept;
+  void on_dead(std::uint32_t from, const group_protocol::frame& f,
+               std::span<const std::byte> bytes);
+  void answer_for_left(std::uint32_t to, const group_protocol::frame& f) noexcept;
+  struct ticker : timer {
+    explicit ticker(world& w) noexcept : timer{&on_tick}, whole{w} {}
+    world& whole;
+  };
+  struct sweeper : waiter {
+    explicit sweeper(world& w) noexcept;
+    using list_hook<waiter>::is_linked;
+    world& whole;
+  };
+  struct acceptor : waiter {
+    acceptor() noexcept;
+  };
+
+  runtime& rt_;
+  cordma::executor& executor_;
+  const group_options options_;
+  const algorithm_table algorithms_;
+  const duration tick_;
+  const unsigned silent_ticks_max_;
+  std::size_t eager_max_ = 0;
+  shared_receives* pool_ = nullptr;
+  roster roster_;
+  time_point meeting_ends_{};  ///< until then a rank that refuses may just be late
+  std::vector<std::uint32_t> all_;  ///< all ranks
+  std::vector<std::unique_ptr<rank_peer>> peers_;
+  std::unordered_map<std::uint64_t, group_context*> groups_;
+  intrusive_list<group_context> groups_list_;
+  std::unordered_set<std::uint64_t> left_;  ///< groups that this rank has left
+  intrusive_list<early_frame> early_;       ///< of groups that this rank has not made yet
+  ticker ticker_{*this};
+  sweeper sweeper_{*this};
+  std::vector<cordma::connection> swept_;  ///< lost in the middle of a reap
+  acceptor acceptor_;
+  event changed_;  ///< set when a connection came
+  std::optional<listener> listener_;
+  std::optional<task<>> accepting_;
+};
+
+}  // namespace cordma::detail

@@ -1,0 +1,72 @@
+#pragma once
+
+#include "support/connected_pair.hpp"
+
+#include <cordma/coro/scope.hpp>
+#include <cordma/group/group.hpp>
+#include <cordma/group/meeting.hpp>
+#include <cordma/runtime/runtime.hpp>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cordma::test {
+
+/// Fails the test that runs a rank's task.
+inline void expect(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error{what};
+}
+
+/// The ranks of a group, each with links of its own to the others, on one runtime and thread.
+class ranks {
+ public:
+  /// \param per_host  ranks that share a host, in order; 0: all do.
+  explicit ranks(unsigned size, const group_options& options = {}, unsigned per_host = 0)
+      : all_(size) {
+    const std::vector<meeting> meetings = meeting::in_process(size);
+    rt_.run(with_scope([&](scope& joining) -> task<> {
+      for (unsigned r = 0; r < size; ++r) {
+        joining.spawn([&, r]() -> task<> {
+          group_options own = options;
+          if (per_host != 0) own.host = 1 + r / per_host;
+          all_[r] = co_await group::join(rt_, meetings[r], own);
+        });
+      }
+      co_return;
+    }));
+  }
+  ranks(const ranks&) = delete;
+  ~ranks() { all_.clear(); }
+
+  [[nodiscard]] runtime& rt() noexcept { return rt_; }
+  [[nodiscard]] unsigned size() const noexcept { return unsigned(all_.size()); }
+  [[nodiscard]] group& operator[](unsigned r) noexcept { return all_[r]; }
+
+  /// Runs a task of each rank, side by side.
+  template <class Body>
+  void run(Body body) {
+    rt_.run(with_scope([&](scope& running) -> task<> {
+      for (group& g : all_) running.spawn([&body, &g]() -> task<> { co_await body(g); });
+      co_return;
+    }));
+  }
+  /// Runs a task of each rank, and gives their outcomes.
+  template <class Body>
+  std::vector<result<void>> outcomes(Body body) {
+    std::vector<result<void>> all(all_.size());
+    rt_.run(with_scope([&](scope& running) -> task<> {
+      for (unsigned r = 0; r < size(); ++r)
+        running.spawn([&, r]() -> task<> { all[r] = co_await as_result(body(all_[r])); });
+      co_return;
+    }));
+    return all;
+  }
+
+ private:
+  runtime rt_{on_test_device()};
+  std::vector<group> all_;
+};
+
+}  // namespace cordma::test
