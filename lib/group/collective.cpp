@@ -190,7 +190,7 @@ void collective::on_answer(std::uint32_t from, const group_protocol::frame& f,
   if (*in) in->give_back(invalidated);
 }
 
-/// Nobody but this rank can reach the memory any more.
+/// Ends a message once only this rank can reach the memory.
 void collective::on_loan_ended(inline_grant& self) noexcept {
   auto& in = static_cast<inbound&>(self);
   const bool has_arrived = in.is_answered && !in.is_released;

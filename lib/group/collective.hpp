@@ -65,7 +65,7 @@ struct outbound final : list_hook<outbound>, outgoing_frame, frame_cache::recycl
   const std::uint32_t step;
   const const_local_mr_slice memory;
   loan_terms offered{};
-  std::size_t posted_bytes = 0;  ///< of WRITEs
+  std::size_t posted_bytes = 0;  ///< bytes of WRITEs that are posted
   bool is_writing = false;
   bool is_told = false;  ///< the frame that follows the last WRITE is posted
   counted_ref<rank_link> link;
@@ -119,7 +119,7 @@ class collective final : public exchange,
   void let_go(outgoing& message) noexcept;
   /// Returns true if one of the messages is for or from that rank.
   [[nodiscard]] bool waits_for(std::uint32_t rank) noexcept;
-  /// Nobody waits for the end any more: the operation fails, and deletes itself once it is settled.
+  /// Makes the operation fail, and delete itself once it is settled. Its task is gone.
   void abandon(const failure& why) noexcept;
   [[nodiscard]] bool is_settled() const noexcept { return messages_ == 0; }
   /// Waits until the operation is settled. A stop does not end the wait.
@@ -157,7 +157,7 @@ class collective final : public exchange,
   const reducer* const reduction_;
   intrusive_list<inbound> inbounds_;
   intrusive_list<outbound> outbounds_;
-  intrusive_list<early_frame> early_;  ///< of messages that are not posted yet
+  intrusive_list<early_frame> early_;  ///< frames of messages that are not posted yet
   intrusive_list<scratch_block> scratch_;
   bool has_failed_ = false;
   bool was_stopped_ = false;

@@ -253,7 +253,8 @@ task<group> group::shrink() {
   const detail::counted_ref<group_context> context = context_;
   std::vector<std::uint32_t> of_whole;
   std::uint64_t id = ~context->id();
-  for (const std::uint32_t r : co_await detail::survivors::agree(context)) {
+  const std::vector<std::uint32_t> alive = co_await detail::survivors::agree(context);
+  for (const std::uint32_t r : alive) {
     of_whole.push_back(context->member(r));
     id = detail::mixed(id, r);
   }

@@ -242,7 +242,7 @@ void group_context::fail(const failure& why, std::uint32_t culprit) noexcept {
         std::string{why.detail.empty() ? why.to_string() : std::string{why.detail.view()}, 0,
                     text_max});
   } catch (const std::bad_alloc&) {
-    // The others find out by themselves.
+    // Other ranks find out by themselves.
   }
   end_all(*failed_);
 }

@@ -24,9 +24,9 @@ constexpr std::uint64_t mixed(std::uint64_t a, std::uint64_t b) noexcept {
   return z ^ (z >> 31);
 }
 
-/// The state of a group on this rank: the operations under way, in the order in which they were
-/// begun, and the credits for messages that run ahead of a peer. Counted by the `group`, its
-/// operations, and the tasks that use it.
+/// The state of a group on this rank. The group has the operations under way, in the order in which
+/// they began, and the credits for messages that run ahead of a peer. The `group`, abandoned
+/// operations and tasks count as references.
 ///
 /// States:
 ///   works   operations begin and end.
@@ -102,7 +102,7 @@ class group_context final : public counted, public list_hook<group_context> {
   /// Credits of one rank, of operations and by tag.
   struct member_credits {
     std::array<std::uint8_t, 2> unconsumed{};  ///< eager messages of ours that it has
-    std::array<std::uint8_t, 2> owed{};        ///< its messages that were consumed, not told of
+    std::array<std::uint8_t, 2> owed{};        ///< messages of it that were consumed, not told of
   };
   class run_guard;
 
@@ -122,7 +122,8 @@ class group_context final : public counted, public list_hook<group_context> {
   const counted_ref<world> world_;
   const std::uint64_t id_;
   const std::vector<std::uint32_t> members_;
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> ranks_;  ///< of the whole, of the group
+  std::vector<std::pair<std::uint32_t, std::uint32_t>>
+      ranks_;  ///< a rank of the whole, and in the group
   std::optional<host_map> hosts_;
   std::uint32_t rank_ = 0;
   std::uint64_t descendants_ = 0;
@@ -131,10 +132,10 @@ class group_context final : public counted, public list_hook<group_context> {
   intrusive_list<collective> running_;
   intrusive_list<collective> ending_;  ///< abandoned by their tasks
   std::vector<bool> has_left_;
-  std::array<group_protocol::signature, 64> history_{};  ///< of operations, by number
-  intrusive_list<early_frame> early_;                    ///< of operations that have not begun here
+  std::array<group_protocol::signature, 64> history_{};  ///< calls of operations, by number
+  intrusive_list<early_frame> early_;  ///< frames of operations that have not begun here
   std::vector<member_credits> credits_;
-  intrusive_list<outgoing_frame> stalled_;  ///< of `outbound`s, for want of credits
+  intrusive_list<outgoing_frame> stalled_;  ///< `outbound`s that lack credits
   tagged_messages by_tag_;
   survivors vote_;
   std::optional<failure> failed_;

@@ -48,10 +48,10 @@ struct frame {
   signature call{};
   std::uint64_t group = 0;
   std::uint64_t operation = 0;
-  std::uint32_t step = 0;     ///< of the operation; a message's number, or a rank
+  std::uint32_t step = 0;     ///< message number in the operation, or a rank
   std::uint32_t credits = 0;  ///< eager frames consumed since the last frame that told of some
-  std::uint64_t length = 0;   ///< of the message, in bytes
-  loan_terms loan{};          ///< of `offer`
+  std::uint64_t length = 0;   ///< length of the message, in bytes
+  loan_terms loan{};          ///< terms of an `offer`
 };
 
 /// Returns the number of bytes that `encode` writes.

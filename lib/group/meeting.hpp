@@ -39,7 +39,7 @@ struct roster {
   unsigned rank = 0;
   std::vector<group_member> members{};  ///< One for each rank.
   group_name name{};
-  bool may_come_late = false;  ///< Nobody waited for the others, which may not listen yet.
+  bool may_come_late = false;  ///< True if ranks may not listen yet.
 };
 
 /// A way in which the ranks of a group find each other. One object serves one `meet`.

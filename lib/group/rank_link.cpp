@@ -8,7 +8,7 @@ namespace cordma::detail {
 
 void rank_link::on_message() noexcept {
   const std::optional<std::uint32_t> invalidated = inbox().front().invalidated();
-  // Its buffer receives again when the frame is handled.
+  // The buffer receives again when the frame is handled.
   const stream_message message = deliver();
   if (world_ == nullptr || failed()) [[unlikely]]
     return;

@@ -14,7 +14,7 @@ namespace cordma::detail {
 /// once, up to a window. Others are announced, and go like those of operations once a receive has
 /// been found for them.
 ///
-/// A message that has come, or is announced, is in `arrived_` until a receive takes it; a receive
+/// A message that has come, or is announced, is in `arrived_` until a receive takes it. A receive
 /// is in `waiting_` until a message comes for it. `group_context` tells of frames.
 class tagged_messages {
  public:

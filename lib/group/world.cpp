@@ -2,74 +2,25 @@
 
 #include "base/caught.hpp"
 #include "base/failures.hpp"
-#include "base/little_endian.hpp"
 #include "group_context.hpp"
-#include "meeting_host.hpp"
-
-#include <cordma/coro/scope.hpp>
-#include <cordma/coro/with_timeout.hpp>
-#include <cordma/runtime/runtime.hpp>
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <numeric>
 #include <string_view>
 #include <utility>
 
+// This file knows which ranks live, and passes frames. world_links.cpp makes the connections.
 namespace cordma::detail {
 
 using group_protocol::kind;
 
 namespace {
 
-/// Ranks that somebody waits for are asked so often whether they live.
-constexpr std::chrono::seconds tick_max{1};
-/// Questions without an answer in `silence_max`, at least.
-constexpr unsigned questions_least = 4;
 /// Frames of one peer that may wait for this rank.
 constexpr std::uint32_t early_frames_max = 4096;
-constexpr std::chrono::milliseconds redial_delay{50};
-/// How long a peer that was let in may take until its connection is there.
-constexpr std::chrono::seconds handshake_max{5};
-constexpr std::string_view crossing = "the lower rank connects";
 
-/// The first bytes that two ranks show each other, in `connection_options::private_data`.
-struct greeting {
-  std::array<std::byte, 16> name{};
-  std::uint32_t rank = 0;
-  std::uint32_t size = 0;
-  std::uint64_t buffer_bytes = 0;
-  std::uint64_t settings = 0;
-};
-
-constexpr std::array<char, 8> magic{'c', 'o', 'r', 'd', 'm', 'a', 'G', '1'};
-
-std::array<std::byte, 64> encode(const greeting& g) noexcept {
-  std::array<std::byte, 64> out{};
-  std::memcpy(out.data(), magic.data(), magic.size());
-  std::ranges::copy(g.name, out.begin() + 8);
-  little_endian::put(&out[24], g.rank);
-  little_endian::put(&out[28], g.size);
-  little_endian::put(&out[32], g.buffer_bytes);
-  little_endian::put(&out[40], g.settings);
-  return out;
-}
-
-std::optional<greeting> decode(const std::array<std::byte, 64>& in) noexcept {
-  if (std::memcmp(in.data(), magic.data(), magic.size()) != 0) return std::nullopt;
-  greeting g{.rank = little_endian::get<std::uint32_t>(&in[24]),
-             .size = little_endian::get<std::uint32_t>(&in[28]),
-             .buffer_bytes = little_endian::get<std::uint64_t>(&in[32]),
-             .settings = little_endian::get<std::uint64_t>(&in[40])};
-  std::copy_n(in.begin() + 8, g.name.size(), g.name.begin());
-  return g;
-}
-
-/// A number that two ranks share when their options that must be equal are.
-std::uint64_t settings_of(const group_options& o) noexcept {
-  return std::hash<std::string_view>{}(o.algorithms) * 2 + std::uint64_t{o.reproducible};
-}
+}  // namespace
 
 void fail_all(intrusive_list<outgoing_frame>& frames, const failure& why) noexcept {
   intrusive_list<outgoing_frame> all;
@@ -80,13 +31,9 @@ void fail_all(intrusive_list<outgoing_frame>& frames, const failure& why) noexce
   }
 }
 
-task<> say_goodbye(connection conn) { co_await conn.close(); }
-
-}  // namespace
-
 dropped_frame::dropped_frame(const group_protocol::frame& f, std::string t) : text{std::move(t)} {
   frame.kind = message_protocol::kind::data;
-  group_protocol::encode(f, open_head(group_protocol::size_of(f.kind)));
+  group_protocol::encode(f, open_head(std::uint32_t(group_protocol::size_of(f.kind))));
   bytes = std::as_bytes(std::span{text});
   on_posted = [](outgoing_frame& self, const std::optional<failure>&) noexcept {
     delete static_cast<dropped_frame*>(&self);
@@ -102,232 +49,6 @@ early_frame::early_frame(std::uint32_t rank, const group_protocol::frame& f,
   if (size_ != 0) std::memcpy(copy_, bytes.data(), size_);
 }
 early_frame::~early_frame() { frame_cache::deallocate(copy_, std::max<std::size_t>(size_, 1)); }
-
-std::coroutine_handle<> rank_peer::on_dialed(waiter& /*self*/) noexcept {
-  return std::noop_coroutine();  // `dial` has said what came of it.
-}
-
-// ---- joining and leaving
-
-world::sweeper::sweeper(world& w) noexcept
-    : waiter{[](waiter& self) noexcept -> std::coroutine_handle<> {
-        static_cast<sweeper&>(self).whole.swept_.clear();
-        return std::noop_coroutine();
-      }},
-      whole{w} {}
-
-world::acceptor::acceptor() noexcept
-    : waiter{[](waiter&) noexcept -> std::coroutine_handle<> { return std::noop_coroutine(); }} {}
-
-world::world(runtime& rt, const group_options& options)
-    : rt_{rt},
-      executor_{rt.executor()},
-      options_{options},
-      algorithms_{options.algorithms},
-      tick_{std::min<duration>(duration{options.silence_max} / questions_least, tick_max)},
-      silent_ticks_max_{unsigned(duration{options.silence_max} / tick_)},
-      changed_{executor_} {}
-
-world::~world() {
-  accepting_.reset();
-  for (const std::unique_ptr<rank_peer>& p : peers_) {
-    if (p == nullptr) continue;
-    p->dialing_.reset();
-    fail_all(p->unsent, {.code = errc::closed, .call = "group"});
-    if (p->now != rank_peer::state::open) continue;
-    p->link->leave();
-    try {
-      executor_.closer().spawn(say_goodbye(std::move(p->conn)));
-    } catch (const std::bad_alloc&) {
-      // The peer takes it for a death.
-    }
-  }
-}
-
-connection_changes world::changes() const {
-  connection_changes c = options_.connections;
-  c.receives_from = pool_;
-  c.private_data = encode(greeting{.name = roster_.name,
-                                   .rank = roster_.rank,
-                                   .size = size(),
-                                   .buffer_bytes = options_.buffer_bytes,
-                                   .settings = settings_of(options_)});
-  return c;
-}
-
-task<counted_ref<world>> world::join(runtime& rt, meeting_kind& how, const group_options& options) {
-  counted_ref<world> made{*new world{rt, options}};
-  world& w = *made.get();
-  const endpoint suggested = co_await how.where_to_listen(rt);
-  const endpoint where = options.listen.value_or(suggested);
-  constexpr std::uint32_t buffers_least = 256;
-  constexpr std::uint32_t buffers_most = 16384;
-  const std::uint32_t ranks = how.size();
-  const std::uint32_t buffers =
-      options.receive_buffers != 0
-          ? options.receive_buffers
-          : std::clamp(ranks * message_protocol::credits_min, buffers_least, buffers_most);
-  w.pool_ =
-      &rt.share_receives({.buffers = buffers,
-                          .buffer_bytes = message_protocol::header_bytes + options.buffer_bytes,
-                          .share_min = message_protocol::credits_min});
-  w.eager_max_ = options.buffer_bytes - group_protocol::header_bytes;
-  w.listener_.emplace(
-      rt.listen(where, {.admit = [&w](connection_request& r) { w.admit(r); }}, w.changes()));
-  group_member self{w.listener_->local_endpoint().to_string(), host_number(options)};
-  w.meeting_ends_ = w.executor_.after(options.join_timeout);
-  w.roster_ = co_await how.meet(rt, options, std::move(self));
-  w.peers_.resize(w.size());
-  w.all_.resize(w.size());
-  std::iota(w.all_.begin(), w.all_.end(), std::uint32_t{0});
-  w.accepting_.emplace(w.accept_all());
-  static_cast<void>(w.accepting_->start(w.acceptor_, {&w.executor_, {}}));
-  if (options.connect_at_once)
-    co_await with_timeout(w.connect_all(), options.join_timeout, &w.executor_);
-  co_return made;
-}
-
-// ---- connections
-
-void world::admit(connection_request& request) {
-  const std::optional<greeting> g = decode(request.private_data);
-  if (!g) return request.refuse("this is a rank of a group, and the client is none");
-  if (g->buffer_bytes != options_.buffer_bytes)
-    return request.refuse("group_options::buffer_bytes differ");
-  if (g->settings != settings_of(options_))
-    return request.refuse("group_options::algorithms or reproducible differ");
-  // Before this rank knows the others, connections wait for `accept_all`.
-  if (peers_.empty()) return;
-  if (g->name != roster_.name || g->size != size() || g->rank >= size() || g->rank == rank())
-    return request.refuse("a rank of another group");
-  rank_peer& p = peer(g->rank);
-  if (p.now == rank_peer::state::open) return request.refuse("that rank is connected already");
-  if (p.is_gone()) return request.refuse("that rank was cut off");
-  if (p.is_connecting && rank() < p.rank) return request.refuse(crossing);
-  p.expected_until = executor_.after(handshake_max);
-  request.reply = *changes().private_data;
-}
-
-task<> world::accept_all() {
-  for (;;) {
-    result<connection> came = co_await as_result(listener_->accept());
-    if (!came.has_value()) co_return;
-    connection conn = std::move(came).value();
-    const std::optional<greeting> g = decode(conn.peer_private_data());
-    if (!g || g->name != roster_.name || g->rank >= size() || g->rank == rank()) continue;
-    rank_peer& p = peer(g->rank);
-    if (p.now == rank_peer::state::open || p.is_gone()) continue;
-    attach(p, std::move(conn));
-  }
-}
-
-rank_peer& world::peer(std::uint32_t rank) {
-  std::unique_ptr<rank_peer>& p = peers_[rank];
-  if (p == nullptr) p = std::make_unique<rank_peer>(*this, rank);
-  return *p;
-}
-
-void world::want(rank_peer& p) noexcept {
-  if (p.now != rank_peer::state::unconnected) return;
-  p.now = rank_peer::state::dialing;
-  try {
-    p.dialing_.emplace(dial(p));
-    // The first attempt is made in a later iteration: this may be the middle of a reap.
-    static_cast<void>(p.dialing_->start(p, {&executor_, {}}));
-  } catch (const std::bad_alloc&) {
-    cut_off(p.rank, errno_failure(ENOMEM, "connect"));
-  }
-}
-
-task<> world::dial(rank_peer& p) {
-  co_await executor_.sleep_for(duration{});
-  const group_member& to = roster_.members[p.rank];
-  while (p.now == rank_peer::state::dialing) {
-    if (!executor_.is_past(p.expected_until)) {
-      static_cast<void>(co_await as_result(
-          with_timeout(changed_.wait(), p.expected_until - executor_.now(), &executor_)));
-      continue;
-    }
-    p.is_connecting = true;
-    result<connection> made = co_await as_result(rt_.connect(endpoint{to.endpoint}, changes()));
-    p.is_connecting = false;
-    if (p.now != rank_peer::state::dialing) co_return;
-    if (made.has_value()) {
-      connection conn = std::move(made).value();
-      const std::optional<greeting> g = decode(conn.peer_private_data());
-      if (g && g->rank == p.rank) {
-        attach(p, std::move(conn));
-      } else {
-        cut_off(p.rank,
-                {.code = errc::incompatible_peer,
-                 .call = "connect",
-                 .detail = detail_text("no rank %u at %s", unsigned{p.rank}, to.endpoint.c_str())});
-      }
-      co_return;
-    }
-    const failure why = made.failure();
-    if (why.code == errc::refused && why.detail.view().find(crossing) != std::string_view::npos) {
-      p.expected_until = executor_.after(2 * handshake_max);
-    } else if (roster_.may_come_late && why.code == std::errc::connection_refused &&
-               !executor_.is_past(meeting_ends_)) {
-      co_await executor_.sleep_for(redial_delay);
-    } else {
-      cut_off(p.rank, why);
-    }
-  }
-}
-
-void world::attach(rank_peer& p, connection conn) noexcept {
-  p.conn = std::move(conn);
-  p.now = rank_peer::state::open;
-  try {
-    p.link = counted_ref{message_channel::make<rank_link>(
-        *this, p.rank, rank_link::resources_of(p.conn), stream_options{.depth = link_credits_max})};
-  } catch (...) {
-    return cut_off(p.rank, caught("group"));
-  }
-  const counted_ref stay{*this};
-  if (p.link->failed()) return on_link_lost(p.rank, *p.link->failed());
-  while (!p.unsent.empty() && p.link) p.link->send(p.unsent.pop_front());
-  intrusive_list<link_wait> waits;
-  waits.splice_back(p.link_waits);
-  while (!waits.empty()) waits.pop_front().on_link();
-  changed_.set();
-  changed_.reset();
-}
-
-task<> world::connect_all() {
-  for (std::uint32_t r = rank() + 1; r < size(); ++r) want(peer(r));
-  for (std::uint32_t r = 0; r < size(); ++r) {
-    if (r == rank()) continue;
-    const rank_peer& p = peer(r);
-    while (p.now != rank_peer::state::open && !p.is_gone()) co_await changed_.wait();
-    if (p.is_gone()) throw error{*p.why};
-  }
-}
-
-task<> world::close() {
-  std::vector<connection> all;
-  for (const std::unique_ptr<rank_peer>& p : peers_) {
-    if (p == nullptr || p->now != rank_peer::state::open) continue;
-    p->link->leave();
-    p->link = {};
-    p->now = rank_peer::state::left;
-    all.push_back(std::move(p->conn));
-  }
-  co_await with_scope([&](scope& closing) -> task<> {
-    for (connection& conn : all) closing.spawn(conn.close());
-    co_return;
-  });
-}
-
-group::statistics world::counters() const noexcept {
-  group::statistics now = counted;
-  now.receive_bytes = pool_->memory_bytes();
-  for (const std::unique_ptr<rank_peer>& p : peers_)
-    now.connections += p != nullptr && p->now == rank_peer::state::open ? 1 : 0;
-  return now;
-}
 
 // ---- sending
 
@@ -413,7 +134,7 @@ void world::cut_off(std::uint32_t rank, const failure& why) noexcept {
   try {
     spread(all_, this->rank(), {.kind = kind::dead, .step = rank}, why.to_string());
   } catch (const std::bad_alloc&) {
-    // The others find out by themselves.
+    // Other ranks find out by themselves.
   }
 }
 
@@ -465,7 +186,7 @@ void world::remove(group_context& c) noexcept {
   if (at == groups_.end() || at->second != &c) return;  // `add` has thrown.
   groups_.erase(at);
   c.list_hook<group_context>::unlink();
-  // Whoever still sends to this rank there is told that it has left.
+  // A rank that still sends to this one there is told that it has left.
   left_.insert(c.id());
 }
 
@@ -487,7 +208,7 @@ void world::on_frame(std::uint32_t from, const group_protocol::frame& f,
   early_.push_back(*new early_frame{from, f, bytes});
 }
 
-/// Somebody has found that a rank is dead; perhaps this one.
+/// Handles the news that a rank is dead, which may be this one.
 void world::on_dead(std::uint32_t from, const group_protocol::frame& f,
                     std::span<const std::byte> bytes) {
   if (f.step >= size()) message_protocol::throw_bad_value("dead rank", f.step, "group");
@@ -498,7 +219,7 @@ void world::on_dead(std::uint32_t from, const group_protocol::frame& f,
                     .detail = detail_text("told by rank %u: %.*s", unsigned{from}, int(text.size()),
                                           text.data())};
   if (f.step != rank()) return cut_off(f.step, why);
-  // The others go on without this rank, which cannot reach all of them.
+  // Other ranks go on without this one, which cannot reach all of them.
   cut_off(from, why);
 }
 

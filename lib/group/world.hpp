@@ -38,6 +38,9 @@ struct dropped_frame : outgoing_frame, frame_cache::recycled {
   std::string text;
 };
 
+/// Tells frames that they will never be posted.
+void fail_all(intrusive_list<outgoing_frame>& frames, const failure& why) noexcept;
+
 /// A frame that came before this rank was ready for it.
 struct early_frame : list_hook<early_frame>, frame_cache::recycled {
   early_frame(std::uint32_t from, const group_protocol::frame& f, std::span<const std::byte> bytes);
@@ -86,8 +89,8 @@ struct rank_peer : private waiter {
   std::uint16_t silent_ticks = 0;
   std::uint32_t waits = 0;      ///< transfers that wait for the peer
   bool is_connecting = false;   ///< `connect` of this side runs
-  std::uint32_t early = 0;      ///< its frames that came before this rank was ready
-  time_point expected_until{};  ///< its own connection is under way until then
+  std::uint32_t early = 0;      ///< frames of it that came before this rank was ready
+  time_point expected_until{};  ///< a connection of its own is under way until then
   cordma::connection conn;
   counted_ref<rank_link> link;
   intrusive_list<outgoing_frame> unsent;  ///< wait for the connection
@@ -143,8 +146,8 @@ class world final : public counted {
   void tell(std::uint32_t to, const group_protocol::frame& f, std::string text = {}) noexcept;
   /// Tells those of `ranks` to which there is a connection, and some to which one is made now: a
   /// frame that each rank passes on once reaches all of them. \param own  this rank's index.
-  void spread(std::span<const std::uint32_t> ranks, std::size_t own,
-              const group_protocol::frame& f, const std::string& text) noexcept;
+  void spread(std::span<const std::uint32_t> ranks, std::size_t own, const group_protocol::frame& f,
+              const std::string& text) noexcept;
   /// Makes a connection, if there is none.
   void want(rank_peer& p) noexcept;
   task<> connect_all();
@@ -204,13 +207,13 @@ class world final : public counted {
   std::size_t eager_max_ = 0;
   shared_receives* pool_ = nullptr;
   roster roster_;
-  time_point meeting_ends_{};  ///< until then a rank that refuses may just be late
+  time_point meeting_ends_{};       ///< until then a rank that refuses may just be late
   std::vector<std::uint32_t> all_;  ///< all ranks
   std::vector<std::unique_ptr<rank_peer>> peers_;
   std::unordered_map<std::uint64_t, group_context*> groups_;
   intrusive_list<group_context> groups_list_;
   std::unordered_set<std::uint64_t> left_;  ///< groups that this rank has left
-  intrusive_list<early_frame> early_;       ///< of groups that this rank has not made yet
+  intrusive_list<early_frame> early_;       ///< frames of groups that this rank has not made yet
   ticker ticker_{*this};
   sweeper sweeper_{*this};
   std::vector<cordma::connection> swept_;  ///< lost in the middle of a reap

@@ -44,13 +44,27 @@ class ranks {
   [[nodiscard]] unsigned size() const noexcept { return unsigned(all_.size()); }
   [[nodiscard]] group& operator[](unsigned r) noexcept { return all_[r]; }
 
-  /// Runs a task of each rank, side by side.
+  /// Runs a task of each rank, side by side. Returns the failures: none if the text is empty. The
+  /// first failure stops the other ranks.
   template <class Body>
-  void run(Body body) {
+  [[nodiscard]] std::string run(Body body) {
+    std::string wrong;
     rt_.run(with_scope([&](scope& running) -> task<> {
-      for (group& g : all_) running.spawn([&body, &g]() -> task<> { co_await body(g); });
+      for (unsigned r = 0; r < size(); ++r) {
+        running.spawn([&, r]() -> task<> {
+          try {
+            co_await body(all_[r]);
+          } catch (const cancelled&) {
+            // Another rank has failed.
+          } catch (const std::exception& e) {
+            wrong += "rank " + std::to_string(r) + ": " + e.what() + "\n";
+            running.request_stop();
+          }
+        });
+      }
       co_return;
     }));
+    return wrong;
   }
   /// Runs a task of each rank, and gives their outcomes.
   template <class Body>

@@ -37,7 +37,7 @@ TEST_CASE("a message reaches the rank and the tag that it is for, of any length"
   for (const std::size_t size :
        {std::size_t{1}, std::size_t{8144}, std::size_t{8145}, std::size_t{3'000'000}}) {
     ranks all{3};
-    all.run([size](group& g) -> task<> {
+    const std::string wrong = all.run([size](group& g) -> task<> {
       local_mr out = memory_of(g, size, static_cast<unsigned char>(g.rank() + 1));
       local_mr in = memory_of(g, size + 1);
       const unsigned next = (g.rank() + 1) % 3;
@@ -48,12 +48,13 @@ TEST_CASE("a message reaches the rank and the tag that it is for, of any length"
       expect(is_all(in, size, static_cast<unsigned char>(last + 1)), "its bytes");
       expect(in.bytes()[size] == std::byte{0}, "a byte beyond");
     });
+    CHECK(wrong == "");
   }
 }
 
 TEST_CASE("receives choose by tag and sender, whatever came first", "[group][device]") {
   ranks all{3};
-  all.run([](group& g) -> task<> {
+  const std::string wrong = all.run([](group& g) -> task<> {
     if (g.rank() != 0) {
       local_mr a = memory_of(g, 10, static_cast<unsigned char>(10 * g.rank()));
       local_mr b = memory_of(g, 10, static_cast<unsigned char>(10 * g.rank() + 1));
@@ -72,12 +73,13 @@ TEST_CASE("receives choose by tag and sender, whatever came first", "[group][dev
     expect(is_all(in, 10, 10), "rank 1, any tag");
     expect((co_await g.receive(in.slice())).from == 2, "any rank, any tag");
   });
+  CHECK(wrong == "");
 }
 
 TEST_CASE("messages of one sender and tag come in the order in which they were sent",
           "[group][device]") {
   ranks all{2};
-  all.run([](group& g) -> task<> {
+  const std::string wrong = all.run([](group& g) -> task<> {
     constexpr unsigned count = 200;
     local_mr memory = memory_of(g, 20'000);
     for (unsigned i = 0; i < count; ++i) {
@@ -93,11 +95,12 @@ TEST_CASE("messages of one sender and tag come in the order in which they were s
       }
     }
   });
+  CHECK(wrong == "");
 }
 
 TEST_CASE("more messages than a window wait for nobody but their receives", "[group][device]") {
   ranks all{2};
-  all.run([](group& g) -> task<> {
+  const std::string wrong = all.run([](group& g) -> task<> {
     constexpr unsigned count = 100;
     if (g.rank() == 0) {
       local_mr small = memory_of(g, 8, 3);
@@ -114,11 +117,12 @@ TEST_CASE("more messages than a window wait for nobody but their receives", "[gr
     for (unsigned i = 0; i < count; ++i) co_await g.receive(in.slice(), 0, 1);
     expect(is_all(in, 8, 3), "the first ones");
   });
+  CHECK(wrong == "");
 }
 
 TEST_CASE("a message to oneself, and an empty one, are messages", "[group][device]") {
   ranks all{2};
-  all.run([](group& g) -> task<> {
+  const std::string wrong = all.run([](group& g) -> task<> {
     local_mr out = memory_of(g, 50'000, 5);
     local_mr in = memory_of(g, 50'000);
     co_await g.send(out.slice(), g.rank(), 8);
@@ -128,13 +132,14 @@ TEST_CASE("a message to oneself, and an empty one, are messages", "[group][devic
     for (unsigned i = 0; i < 40; ++i)
       expect((co_await g.receive({}, {}, i)).size_bytes == 0, "an empty one");
   });
+  CHECK(wrong == "");
 }
 
 TEST_CASE("a message that is too long is refused by name, and stays for the next receive",
           "[group][device]") {
   for (const std::size_t size : {std::size_t{100}, std::size_t{100'000}}) {
     ranks all{2};
-    all.run([size](group& g) -> task<> {
+    const std::string wrong = all.run([size](group& g) -> task<> {
       local_mr memory = memory_of(g, size, g.rank() == 0 ? 7 : 0);
       if (g.rank() == 0) co_return co_await g.send(memory.slice(), 1);
       const auto refused = co_await as_result(g.receive(memory.first(99)));
@@ -144,12 +149,13 @@ TEST_CASE("a message that is too long is refused by name, and stays for the next
       co_await g.receive(memory.slice());
       expect(is_all(memory, size, 7), "its bytes");
     });
+    CHECK(wrong == "");
   }
 }
 
 TEST_CASE("a stopped receive loses no message", "[group][device]") {
   ranks all{2};
-  all.run([](group& g) -> task<> {
+  const std::string wrong = all.run([](group& g) -> task<> {
     local_mr memory = memory_of(g, 100'000, g.rank() == 0 ? 7 : 0);
     if (g.rank() == 0) {
       co_await g.barrier();
@@ -166,11 +172,12 @@ TEST_CASE("a stopped receive loses no message", "[group][device]") {
     }
     expect(is_all(memory, 100'000, 7), "its bytes");
   });
+  CHECK(wrong == "");
 }
 
 TEST_CASE("a stopped send takes its message back", "[group][device]") {
   ranks all{2};
-  all.run([](group& g) -> task<> {
+  const std::string wrong = all.run([](group& g) -> task<> {
     local_mr memory = memory_of(g, 100'000, g.rank() == 0 ? 7 : 0);
     if (g.rank() == 0) {
       expect(code_of(co_await as_result(with_timeout(g.send(memory.slice(), 1, 1), 1ms))) ==
@@ -184,11 +191,12 @@ TEST_CASE("a stopped send takes its message back", "[group][device]") {
     co_await g.receive(memory.slice());
     expect(is_all(memory, 100'000, 8), "the second");
   });
+  CHECK(wrong == "");
 }
 
 TEST_CASE("ranks that there are not are refused by name", "[group][device]") {
   ranks all{2};
-  all.run([](group& g) -> task<> {
+  const std::string wrong = all.run([](group& g) -> task<> {
     local_mr memory = memory_of(g, 1);
     try {
       co_await g.send(memory.slice(), 2);
@@ -197,4 +205,5 @@ TEST_CASE("ranks that there are not are refused by name", "[group][device]") {
       expect(e.failure().code == errc::out_of_range, "its code");
     }
   });
+  CHECK(wrong == "");
 }

@@ -39,8 +39,8 @@ class group_context;
 /// `in` and `out` are the same memory, where an operation says so, or do not overlap.
 ///
 /// A rank that dies, or is stopped in the middle of an operation, ends what is under way on every
-/// rank, with errc::rank_failed and the rank as the failure's object. A rank that left ends what
-/// waits for it. The group then serves for `failed_ranks` and `shrink` only.
+/// rank. The error is errc::rank_failed, and the failure's object is the rank. A rank that left
+/// ends what waits for it. The group then serves for `failed_ranks` and `shrink` only.
 ///
 /// Move-only. Dropping a group leaves it, in the background; its operations have ended.
 /// \thread the executor's. \cost no allocation once warm.
@@ -114,9 +114,9 @@ class CORDMA_EXPORT group {
   task<> all_to_all_uneven(const const_local_mr_slice& in, std::span<const std::size_t> sent,
                            const local_mr_slice& out, std::span<const std::size_t> received);
 
-  // Reductions combine the ranks' elements of one index: by a `reduction`, for integers,
-  // float and double, or by a function of two elements, which is associative, commutative, and
-  // throws nothing. Floating point gives the same bits on all ranks. In place: `in` is `out`.
+  // Reductions combine the ranks' elements of one index. A `reduction` does so for integers, float
+  // and double. A function of two elements must be associative and commutative, and throw nothing.
+  // Floating point gives the same bits on all ranks. In place: `in` is `out`.
 
   /// Combines into `root`'s `out`, which other ranks leave empty.
   template <class T, detail::combines<T> F>

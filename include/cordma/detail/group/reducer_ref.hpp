@@ -42,7 +42,7 @@ struct reducer_ref {
   }
 };
 
-/// Something that combines elements of a type: a `reduction`, or a function of the program's.
+/// True if an `F` combines elements of type `T`: a `reduction`, or a function of the program's.
 template <class F, class T>
 concept combines = std::is_trivially_copyable_v<T> &&
                    ((std::is_same_v<F, reduction> && reducible<T>) ||
