@@ -46,7 +46,7 @@ class Benches(fakes.ProjectCase):
 
     def test_an_unknown_name_is_refused_with_a_list(self):
         self.assertEqual(self.dev("bench", "speed"), (1, "", (
-            "dev: no benchmark 'speed'; there is: softverbs memory rpc transfer\n")))
+            "dev: no benchmark 'speed'; there is: softverbs collectives memory rpc transfer\n")))
 
     def test_a_program_that_needs_a_device_is_told_which(self):
         self.file("infiniband/mlx5_0/")

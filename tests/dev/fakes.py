@@ -43,6 +43,11 @@ class FakeProcesses:
     def output(self, command, environment, **_):
         return self._answer("output", command, environment)
 
+    @contextlib.contextmanager
+    def beside(self, command, environment):
+        self._answer("beside", command, environment)
+        yield None
+
     def replace(self, command, environment, folder):
         return self._answer(f"replace in {folder}", command, environment)[0]
 

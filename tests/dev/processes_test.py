@@ -65,6 +65,20 @@ class Processes(unittest.TestCase):
         (self.folder / "text").write_text("")
         self.assertEqual(self.processes.output(["./text"], {}, is_quiet=True), (126, ""))
 
+    def test_a_child_beside_ends_with_its_block_by_itself_or_by_a_signal(self):
+        self.addCleanup(setattr, processes, "END_SECONDS", processes.END_SECONDS)
+        with self.processes.beside(["bash", "-c", "exit 3"], dict(os.environ)) as ends:
+            pass
+        processes.END_SECONDS = 0.01
+        with self.processes.beside(["sleep", "1000"], dict(os.environ)) as waits:
+            self.assertIsNone(waits.poll())
+        with self.processes.beside(["bash", "-c", "trap '' TERM; echo; while :; do :; done"],
+                                   dict(os.environ), subprocess.PIPE) as stays:
+            stays.stdout.readline()
+            stays.stdout.close()
+        self.assertEqual([child.returncode for child in (ends, waits, stays)],
+                         [3, -signal.SIGTERM, -signal.SIGKILL])
+
     def other_process(self, function, *arguments):
         """What a call prints, which here would go past unittest: (status, stdout, stderr)."""
         program = ("import os, sys\nsys.path.insert(0, sys.argv[1])\nfrom dev import processes\n"

@@ -29,8 +29,8 @@ packages_build=(g++ meson ninja-build pkg-config python3 libibverbs-dev librdmac
   # Programs that softverbs must run; and what makes hosts out of network namespaces.
   ibverbs-utils perftest python3-pyverbs qperf ucx-utils libfabric-bin openmpi-bin libopenmpi-dev
   rdmacm-utils fio iproute2
-  # For bench: it counts instructions; what our coroutines stand beside.
-  valgrind libasio-dev
+  # For bench: it counts instructions; what our coroutines and our collectives stand beside.
+  valgrind libasio-dev libgloo-dev
   # Probes (docs/metrics.md).
   systemtap-sdt-dev
   # The API reference, and the test that its doc comments are understood.

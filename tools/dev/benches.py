@@ -4,9 +4,10 @@ import glob
 import pathlib
 import tempfile
 
-from . import builds, devices, errors
+from . import builds, collectives, devices, errors
 
 SOFTVERBS = "softverbs"
+COLLECTIVES = "collectives"
 GATHER = "bench/support/gather.py"
 # Benchmarks whose instructions are counted, with the filter that leaves the cases of one thread.
 # Cases of several threads or processes, and figures that are no times, are not counted.
@@ -83,13 +84,15 @@ def bench(project, asked):
         asked.device = devices.SOFT0
     asked.device = asked.device or devices.best(project)
     devices.setup_for(project, asked.device)
-    builds.build_plain(project)
-    chosen = programs(project.root, asked.name)
-    if not chosen:
-        there = [SOFTVERBS, *map(program_name, programs(project.root, ""))]
-        raise errors.Failure(f"no benchmark '{asked.name}'; there is: {' '.join(there)}")
     if asked.json:
         asked.json = str(pathlib.Path(project.started_in, asked.json))
+    builds.build_plain(project)
+    if asked.name == COLLECTIVES:
+        return collectives.bench(project, asked.device, asked.json)
+    chosen = programs(project.root, asked.name)
+    if not chosen:
+        there = [SOFTVERBS, COLLECTIVES, *map(program_name, programs(project.root, ""))]
+        raise errors.Failure(f"no benchmark '{asked.name}'; there is: {' '.join(there)}")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as results:
         run = count if asked.is_counted else measure
         status = run(project, chosen, asked, results)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 CANNOT_RUN, NOT_FOUND = 126, 127
+END_SECONDS = 5
 
 
 def shell_status(status):
@@ -84,6 +85,23 @@ class Processes:
         except OSError as error:
             return self._not_run(command, error)
         return shell_status(child.returncode)
+
+    @contextlib.contextmanager
+    def beside(self, command, environment, stdout=None):
+        """A child process that goes on beside this one. It is to end when the block ends, and gets
+        a signal if it does not."""
+        sys.stdout.flush()
+        child = subprocess.Popen(  # pylint: disable=consider-using-with
+            command, stdin=subprocess.DEVNULL, stdout=stdout, **self._options(environment))
+        try:
+            yield child
+        finally:
+            for end in (child.terminate, child.kill):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(END_SECONDS)
+                    break
+                end()
+            child.wait()
 
     def output(self, command, environment, stdin=None, is_quiet=False):
         """Returns (exit status, stdout). `is_quiet` drops the command's stderr."""

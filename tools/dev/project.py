@@ -51,6 +51,10 @@ class Project:
         """Returns (exit status, stdout)."""
         return self.processes.output(command, self.environment, stdin=stdin, is_quiet=is_quiet)
 
+    def beside(self, command, **variables):
+        """A context: a command that runs as long as the block, with `variables`."""
+        return self.processes.beside(command, {**self.environment, **variables})
+
     def replace(self, command, folder=None):
         """Replaces this process by `command`, in `folder` or the project's."""
         return self.processes.replace(command, self.environment, folder or self.root)
