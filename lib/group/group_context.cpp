@@ -97,8 +97,7 @@ counted_ref<group_context> group_context::make(counted_ref<world> w, std::uint64
 group_context::~group_context() {
   whole().remove(*this);
   for (const std::uint32_t m : members_)
-    if (m != whole().rank() && whole().known_peer(m) != nullptr && !whole().is_gone(m))
-      whole().tell(m, {.kind = kind::left, .group = id_});
+    if (whole().is_connected(m)) whole().tell(m, {.kind = kind::left, .group = id_});
   while (!early_.empty()) {
     early_frame& e = early_.front();
     if (e.frame.kind == kind::offer) release(*rank_of(e.from), e.frame);
@@ -112,9 +111,7 @@ std::optional<std::uint32_t> group_context::rank_of(std::uint32_t of_whole) cons
   return at->second;
 }
 
-std::uint64_t group_context::next_id(std::uint64_t colour) noexcept {
-  return mixed(mixed(id_, ++descendants_), colour);
-}
+std::uint64_t group_context::next_id() noexcept { return mixed(id_, ++descendants_); }
 
 // ---- operations
 

@@ -54,7 +54,7 @@ class group_context final : public counted, public list_hook<group_context> {
   [[nodiscard]] std::optional<std::uint32_t> rank_of(std::uint32_t of_whole) const noexcept;
   [[nodiscard]] const host_map& hosts() const noexcept { return *hosts_; }
   /// Makes the identity of a group that descends from this one: equal on all its members.
-  [[nodiscard]] std::uint64_t next_id(std::uint64_t colour) noexcept;
+  [[nodiscard]] std::uint64_t next_id() noexcept;
   [[nodiscard]] tagged_messages& by_tag() noexcept { return by_tag_; }
   [[nodiscard]] survivors& vote() noexcept { return vote_; }
 

@@ -75,8 +75,7 @@ void world::spread(std::span<const std::uint32_t> ranks, std::size_t own,
                    const group_protocol::frame& f, const std::string& text) noexcept {
   for (std::size_t n = 1; n < ranks.size(); ++n) {
     const std::uint32_t r = ranks[(own + n) % ranks.size()];
-    const bool is_open = peers_[r] != nullptr && peers_[r]->now == rank_peer::state::open;
-    if (is_open || (std::has_single_bit(n) && !is_gone(r))) tell(r, f, text);
+    if (is_connected(r) || (std::has_single_bit(n) && !is_gone(r))) tell(r, f, text);
   }
 }
 

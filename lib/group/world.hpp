@@ -137,6 +137,9 @@ class world final : public counted {
   [[nodiscard]] bool is_gone(std::uint32_t rank) const noexcept {
     return peers_[rank] != nullptr && peers_[rank]->is_gone();
   }
+  [[nodiscard]] bool is_connected(std::uint32_t rank) const noexcept {
+    return peers_[rank] != nullptr && peers_[rank]->now == rank_peer::state::open;
+  }
   [[nodiscard]] bool is_dead(std::uint32_t rank) const noexcept {
     return peers_[rank] != nullptr && peers_[rank]->now == rank_peer::state::dead;
   }
@@ -221,6 +224,7 @@ class world final : public counted {
   event changed_;  ///< set when a connection came
   std::optional<listener> listener_;
   std::optional<task<>> accepting_;
+  std::shared_ptr<void> watch_;  ///< the launcher's news of deaths
 };
 
 }  // namespace cordma::detail

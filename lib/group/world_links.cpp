@@ -97,6 +97,7 @@ world::world(runtime& rt, const group_options& options)
       changed_{executor_} {}
 
 world::~world() {
+  watch_.reset();
   accepting_.reset();
   for (const std::unique_ptr<rank_peer>& p : peers_) {
     if (p == nullptr) continue;
@@ -153,6 +154,11 @@ task<counted_ref<world>> world::join(runtime& rt, meeting_kind& how, const group
   w.peers_.resize(w.size());
   w.all_.resize(w.size());
   std::iota(w.all_.begin(), w.all_.end(), std::uint32_t{0});
+  w.watch_ = how.watch(rt, [&w](unsigned lost) {
+    if (lost < w.size() && lost != w.rank())
+      w.cut_off(lost,
+                {.code = errc::disconnected, .call = "group", .detail = "its launcher says so"});
+  });
   w.accepting_.emplace(w.accept_all());
   static_cast<void>(w.accepting_->start(w.acceptor_, {&w.executor_, {}}));
   if (options.connect_at_once)
