@@ -79,6 +79,24 @@ TEST_CASE("a reproducible result comes by no ring", "[group]") {
   CHECK(chosen(table, reduce_scatter, 1 << 30, 4, nullptr, true) == "recursive_halving"s);
 }
 
+TEST_CASE("blocks of different lengths come by an algorithm for them", "[group]") {
+  using enum collective_kind;
+  const algorithm_table table{"scatter=binomial gather=binomial all_to_all=bruck"};
+  model::byte_memory memory;
+  model::model_group group{4, 1, memory};
+  const auto uneven = [&](collective_kind kind, std::size_t each) {
+    const std::vector<std::size_t> lengths(4, each);
+    const collective_call call{.kind = kind, .blocks = {0, lengths}, .is_uneven = true};
+    return std::string{table.choose(group.exchange_of(0), call).name};
+  };
+  CHECK(uneven(scatter, 8) == "linear");
+  CHECK(uneven(gather, 8) == "linear");
+  CHECK(uneven(all_to_all, 8) == "pairwise");
+  CHECK(uneven(all_gather, 8) == "bruck");
+  CHECK(uneven(reduce_scatter, 8) == "recursive_halving");
+  CHECK(uneven(reduce_scatter, 1 << 20) == "pairwise");
+}
+
 TEST_CASE("the first change of a table that fits counts", "[group]") {
   using enum collective_kind;
   const algorithm_table table{

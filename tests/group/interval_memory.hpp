@@ -3,6 +3,7 @@
 #include "group/model_exchange.hpp"
 
 #include <cstdint>
+#include <map>
 
 namespace model {
 

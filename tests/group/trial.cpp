@@ -25,6 +25,11 @@ using bytes = std::vector<std::byte>;
 bytes operand(const trial& t, unsigned rank, std::size_t size_bytes) {
   std::minstd_rand random{t.seed + 31 * rank + 7};
   bytes made(size_bytes);
+  if (!t.values.empty()) {
+    for (std::size_t i = 0; i < size_bytes; i += sizeof(float))
+      std::memcpy(&made[i], &t.values[rank], sizeof(float));
+    return made;
+  }
   // Small whole numbers, for floats as well: sums and products of them are exact.
   const bool is_float = t.type >= element_type::float32;
   for (std::byte& b : made) b = std::byte(random() >> 8);
@@ -198,25 +203,78 @@ std::string trial::to_string() const {
          ", seed " + std::to_string(seed);
 }
 
-std::vector<std::vector<std::byte>> results_of(const trial& t, const algorithm_table& table) {
-  const reducer reduction = reduction_of(t);
+namespace {
+
+/// All that a trial needs to run once.
+struct prepared {
+  explicit prepared(const trial& t)
+      : reduction{reduction_of(t)},
+        given{data_of(t)},
+        made{arguments_of(t, given, reduction, memory)},
+        group{t.ranks, t.seed, memory, t.hosts} {}
+  reducer reduction;
   byte_memory memory{&reduction};
-  const data d = data_of(t);
-  const arguments given = arguments_of(t, d, reduction, memory);
-  for (unsigned rank = 0; rank < t.ranks; ++rank) given.calls[rank].check(rank, t.ranks);
-  model_group group{t.ranks, t.seed, memory, t.hosts};
-  group.run(given.calls, table);
-  if (!memory.is_intact()) throw mistake{"memory beside an argument was written"};
+  data given;
+  arguments made;
+  model_group<byte_memory> group;
+};
+
+}  // namespace
+
+std::vector<std::vector<std::byte>> results_of(const trial& t, const algorithm_table& table) {
+  prepared p{t};
+  for (unsigned rank = 0; rank < t.ranks; ++rank) p.made.calls[rank].check(rank, t.ranks);
+  p.group.run(p.made.calls, table);
+  if (!p.memory.is_intact()) throw mistake{"memory beside an argument was written"};
   std::vector<bytes> results;
   for (unsigned rank = 0; rank < t.ranks; ++rank) {
-    const collective_call& call = given.calls[rank];
-    const bool may_change =
-        call.in.bytes().data() >= call.out.bytes().data() - call.in.size_bytes() && t.is_aliased;
-    if (!may_change && t.kind != collective_kind::broadcast && memory.read(call.in) != d.in[rank])
+    const collective_call& call = p.made.calls[rank];
+    if (!t.is_aliased && t.kind != collective_kind::broadcast &&
+        p.memory.read(call.in) != p.given.in[rank])
       throw mistake{"the input of rank " + std::to_string(rank) + " changed"};
-    results.push_back(memory.read(call.out));
+    results.push_back(p.memory.read(call.out));
   }
   return results;
+}
+
+std::string problem_of_failures(const trial& t, const algorithm_table& table) {
+  for (std::size_t events = 0;; events += 1 + events / 8) {
+    prepared p{t};
+    p.group.fail_after(events);
+    try {
+      const std::size_t failed = p.group.run(p.made.calls, table);
+      if (failed == 0 && events == 0) return t.to_string() + ": nobody failed";
+      if (failed == 0) return {};
+    } catch (const std::exception& e) {
+      return t.to_string() + ", failing after " + std::to_string(events) + " events: " + e.what();
+    }
+    if (!p.memory.is_intact()) return t.to_string() + ": memory beside an argument was written";
+  }
+}
+
+std::string problem_of_destruction(const trial& t, const algorithm_table& table) {
+  for (std::size_t events = 0;; events += 1 + events / 8) {
+    prepared p{t};
+    const bool has_ended = p.group.run_for(events, p.made.calls, table);
+    if (p.group.posted() != 0)
+      return t.to_string() + ": transfers are left after " + std::to_string(events) + " events";
+    if (has_ended) return {};
+  }
+}
+
+std::uint64_t allocations_of(const trial& t, const algorithm_table& table) {
+  prepared first{t};
+  first.group.run(first.made.calls, table);
+  prepared warm{t};
+  warm.group.run(warm.made.calls, table);
+  return warm.group.allocations();
+}
+
+unsigned ended_early(const trial& t, unsigned last, const algorithm_table& table) {
+  prepared p{t};
+  p.group.begin_last(last);
+  p.group.run(p.made.calls, table);
+  return p.group.ended_early();
 }
 
 std::string problem_of(const trial& t, const algorithm_table& table) {

@@ -59,7 +59,7 @@ TEST_CASE("each level sends few messages between hosts", "[group]") {
   group.run(calls, table);
   for (unsigned rank = 0; rank < 16; ++rank) {
     const auto is_far = [&](unsigned peer) { return map.host_of(peer) != map.host_of(rank); };
-    const auto far = std::ranges::count_if(group.of(rank).peers, is_far);
+    const auto far = std::ranges::count_if(group.of(rank).peers(), is_far);
     CHECK(far == (rank % 4 == 0 ? 2 : 0));
   }
 }

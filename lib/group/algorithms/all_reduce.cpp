@@ -13,9 +13,9 @@ namespace {
 task<> fold(exchange& x, const collective_call& call, const algorithm_table& table) {
   const unsigned partner = folded_ranks::partner_of(x.rank());
   const move_step operands{.to = partner, .sent = call.in};
-  co_await run_step(x, operands, table.segment_bytes());
+  co_await run_step(x, operands, element_segment(call, table));
   const move_step sum{.from = partner, .received = call.out};
-  co_await run_step(x, sum, table.segment_bytes());
+  co_await run_step(x, sum, element_segment(call, table));
 }
 
 /// Takes over the partner's operands. Returns those of both, if there is one.
@@ -30,7 +30,7 @@ task<const_local_mr_slice> unfold(exchange& x, const collective_call& call,
 
 task<> tell_partner(exchange& x, const collective_call& call, const algorithm_table& table) {
   const move_step sum{.to = folded_ranks::partner_of(x.rank()), .sent = call.out};
-  co_await run_step(x, sum, table.segment_bytes());
+  co_await run_step(x, sum, element_segment(call, table));
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ task<> doubling_all_reduce(exchange& x, const collective_call& call, const algor
     co_await fold(x, call, table);
     co_return;
   }
-  const element_segments segments{x, call, table.segment_bytes()};
+  const element_segments segments{x, call, table};
   const unsigned number = ranks.number_of(x.rank());
   const_local_mr_slice operands = co_await unfold(x, call, segments);
   for (unsigned distance = ranks.count() / 2; distance > 0; distance /= 2) {
@@ -61,7 +61,7 @@ task<> rabenseifner_all_reduce(exchange& x, const collective_call& call,
     co_await fold(x, call, table);
     co_return;
   }
-  const element_segments segments{x, call, table.segment_bytes()};
+  const element_segments segments{x, call, table};
   const const_local_mr_slice operands = co_await unfold(x, call, segments);
   const message_parts parts{call.in.size_bytes(), call.element_bytes(), ranks.count()};
   const auto begin_of = [&](unsigned number) { return parts.begin_of(number); };
@@ -77,7 +77,7 @@ task<> rabenseifner_all_reduce(exchange& x, const collective_call& call,
                          .sent = parts.range_of(call.out, mine, mine + distance),
                          .from = ranks.rank_of(other),
                          .received = parts.range_of(call.out, others, others + distance)};
-    co_await run_step(x, step, table.segment_bytes());
+    co_await run_step(x, step, element_segment(call, table));
   }
   if (ranks.is_paired(x.rank())) co_await tell_partner(x, call, table);
 }
@@ -85,8 +85,8 @@ task<> rabenseifner_all_reduce(exchange& x, const collective_call& call,
 task<> ring_all_reduce(exchange& x, const collective_call& call, const algorithm_table& table) {
   const message_parts parts{call.in.size_bytes(), call.element_bytes(), x.size()};
   const local_mr_slice sum = parts.part_of(call.out, x.rank());
-  const std::size_t segment = table.segment_bytes();
-  co_await reduce_round(x, 0, parts, call.in, sum, call.element_bytes(), segment);
+  const std::size_t segment = element_segment(call, table);
+  co_await reduce_round(x, 0, parts, call.in, sum, segment);
   co_await gather_round(x, 1, parts, sum, call.out, segment);
 }
 

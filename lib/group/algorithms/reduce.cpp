@@ -16,7 +16,7 @@ task<> binomial_reduce(exchange& x, const collective_call& call, const algorithm
   // A leaf has nothing to sum up: it sends its operands.
   const unsigned farthest = ranks.count() / 2;
   if (!ranks.is_folded(rank) && (ranks.is_paired(rank) || (to_root & farthest) == 0)) {
-    const element_segments segments{x, call, table.segment_bytes()};
+    const element_segments segments{x, call, table};
     const local_mr_slice sum = rank == call.root ? call.out : x.scratch(call.in.size_bytes());
     if (ranks.is_paired(rank)) {
       const combine_step fold{.from = partner, .operand = operands, .sum = sum};
@@ -35,7 +35,7 @@ task<> binomial_reduce(exchange& x, const collective_call& call, const algorithm
   const unsigned nearer = number ^ std::bit_floor(to_root);
   const move_step sent{.to = ranks.is_folded(rank) ? partner : ranks.rank_of(nearer),
                        .sent = operands};
-  co_await run_step(x, sent, table.segment_bytes());
+  co_await run_step(x, sent, element_segment(call, table));
 }
 
 task<> rabenseifner_reduce(exchange& x, const collective_call& call, const algorithm_table& table) {
@@ -44,10 +44,10 @@ task<> rabenseifner_reduce(exchange& x, const collective_call& call, const algor
   const unsigned partner = folded_ranks::partner_of(rank);
   if (ranks.is_folded(rank)) {
     const move_step fold{.to = partner, .sent = call.in};
-    co_await run_step(x, fold, table.segment_bytes());
+    co_await run_step(x, fold, element_segment(call, table));
     co_return;
   }
-  const element_segments segments{x, call, table.segment_bytes()};
+  const element_segments segments{x, call, table};
   const local_mr_slice sum = rank == call.root ? call.out : x.scratch(call.in.size_bytes());
   const_local_mr_slice operands = call.in;
   if (ranks.is_paired(rank)) {
@@ -71,7 +71,7 @@ task<> rabenseifner_reduce(exchange& x, const collective_call& call, const algor
     } else {
       step.received = parts.range_of(sum, others, others + distance);
     }
-    co_await run_step(x, step, table.segment_bytes());
+    co_await run_step(x, step, element_segment(call, table));
     if ((to_root & distance) != 0) co_return;
   }
 }

@@ -54,7 +54,7 @@ task<> halving_reduce_scatter(exchange& x, const collective_call& call,
   const unsigned rank = x.rank();
   const folded_ranks ranks{x.size()};
   const unsigned partner = folded_ranks::partner_of(rank);
-  const std::size_t segment = table.segment_bytes();
+  const std::size_t segment = element_segment(call, table);
   if (ranks.is_folded(rank)) {
     const move_step operands{.to = partner, .sent = call.in};
     co_await run_step(x, operands, segment);
@@ -63,7 +63,7 @@ task<> halving_reduce_scatter(exchange& x, const collective_call& call,
     co_return;
   }
   const message_parts parts{call.blocks, x.size()};
-  const element_segments segments{x, call, segment};
+  const element_segments segments{x, call, table};
   const local_mr_slice sum = x.scratch(call.in.size_bytes());
   const_local_mr_slice operands = call.in;
   if (ranks.is_paired(rank)) {
@@ -81,14 +81,13 @@ task<> halving_reduce_scatter(exchange& x, const collective_call& call,
 
 task<> ring_reduce_scatter(exchange& x, const collective_call& call, const algorithm_table& table) {
   const message_parts parts{call.blocks, x.size()};
-  co_await reduce_round(x, 0, parts, call.in, call.out, call.element_bytes(),
-                        table.segment_bytes());
+  co_await reduce_round(x, 0, parts, call.in, call.out, element_segment(call, table));
 }
 
 task<> pairwise_reduce_scatter(exchange& x, const collective_call& call,
                                const algorithm_table& table) {
   const message_parts parts{call.blocks, x.size()};
-  const std::size_t segment = elements_within(table.segment_bytes(), call.element_bytes());
+  const std::size_t segment = element_segment(call, table);
   co_await when_all(send_parts(x, parts, call.in, segment),
                     sum_up(x, parts.part_of(call.in, x.rank()), call.out, segment));
 }

@@ -85,13 +85,12 @@ task<> gather_round(exchange& x, std::uint32_t part, message_parts parts, const_
 }
 
 task<> reduce_round(exchange& x, std::uint32_t part, message_parts parts, const_local_mr_slice all,
-                    local_mr_slice sum, std::size_t element_bytes, std::size_t segment_bytes) {
+                    local_mr_slice sum, std::size_t segment_bytes) {
   const unsigned rank = x.rank();
   const unsigned size = x.size();
   // A part is in a slot from when it is received until it was sent, a round later.
   const std::size_t longest = parts.longest();
-  const std::size_t bytes =
-      std::clamp<std::size_t>(longest, 1, elements_within(segment_bytes, element_bytes));
+  const std::size_t bytes = std::clamp<std::size_t>(longest, 1, segment_bytes);
   const std::size_t per_round = segments_of(longest, bytes);
   const ring_rounds rounds{part * part_steps, per_round, per_round * (size - 1)};
   const std::size_t slots = std::min(rounds.count, per_round + 2 * segment_window);

@@ -6,7 +6,7 @@ namespace cordma::detail {
 
 task<> doubling_scan(exchange& x, const collective_call& call, const algorithm_table& table) {
   const unsigned rank = x.rank();
-  const element_segments segments{x, call, table.segment_bytes()};
+  const element_segments segments{x, call, table};
   const_local_mr_slice sum = call.in;
   for (unsigned distance = 1; distance < x.size(); distance *= 2) {
     combine_step step;

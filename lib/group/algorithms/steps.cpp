@@ -1,14 +1,20 @@
 #include "steps.hpp"
 
+#include "group/algorithm_table.hpp"
 #include "in_flight.hpp"
 
 #include <algorithm>
 
 namespace cordma::detail {
 
+std::size_t element_segment(const collective_call& call, const algorithm_table& table) noexcept {
+  const std::size_t element = call.element_bytes();
+  return std::max<std::size_t>(table.segment_bytes() / element, 1) * element;
+}
+
 element_segments::element_segments(exchange& x, const collective_call& call,
-                                   std::size_t segment_bytes)
-    : bytes{elements_within(segment_bytes, call.element_bytes())},
+                                   const algorithm_table& table)
+    : bytes{element_segment(call, table)},
       slots{x.scratch(std::min(call.in.size_bytes(), segment_window * bytes))} {}
 
 task<> run_step(exchange& x, move_step step, std::size_t segment_bytes) {

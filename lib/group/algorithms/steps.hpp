@@ -5,9 +5,12 @@
 
 #include <cordma/coro/task.hpp>
 
-#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 
 namespace cordma::detail {
+
+class algorithm_table;
 
 /// The segments of a message that are in flight at once.
 inline constexpr unsigned segment_window = 4;
@@ -36,17 +39,15 @@ struct combine_step {
 };
 
 /// Returns the length of a segment of whole elements, of which it has one at least.
-constexpr std::size_t elements_within(std::size_t segment_bytes,
-                                      std::size_t element_bytes) noexcept {
-  return std::max<std::size_t>(segment_bytes / element_bytes, 1) * element_bytes;
-}
+[[nodiscard]] std::size_t element_segment(const collective_call& call,
+                                          const algorithm_table& table) noexcept;
 
 /// Segments of elements, and scratch memory where they are received.
 struct element_segments {
   std::size_t bytes = 0;  ///< Whole elements: one at least.
   local_mr_slice slots{};
   /// Makes those of messages of up to the length of `call.in`.
-  element_segments(exchange& x, const collective_call& call, std::size_t segment_bytes);
+  element_segments(exchange& x, const collective_call& call, const algorithm_table& table);
 };
 
 /// Does the step segment by segment, of which a few are in flight.
