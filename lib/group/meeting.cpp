@@ -4,11 +4,24 @@
 #include "meeting_kinds.hpp"
 #include "meeting_variables.hpp"
 
+#include <cstdio>
 #include <utility>
 
 namespace cordma {
 
 meeting::meeting(std::shared_ptr<detail::meeting_kind> kind) noexcept : kind_{std::move(kind)} {}
+
+meeting meeting::by_launcher() {
+  const detail::launchers of = detail::launchers_of_environment();
+  const bool prefers_torchrun = of.torchrun && (of.torchrun_is_inner || !detail::has_pmix());
+  if (of.pmix && !prefers_torchrun) return by_pmix();
+  if (of.torchrun) return by_environment();
+  std::fputs("cordma: no launcher's variables (PMIx, or RANK and WORLD_SIZE): a group of one\n",
+             stderr);
+  return single();
+}
+
+meeting meeting::by_pmix() { return meeting{detail::make_pmix_meeting()}; }
 
 meeting meeting::by_environment() {
   return meeting{detail::make_point_meeting(detail::point_of_environment())};

@@ -12,6 +12,8 @@
 // The kinds of meetings, for the factories of `cordma::meeting`, which say what they do.
 namespace cordma::detail {
 
+class pmix_client;
+
 std::shared_ptr<meeting_kind> make_single_meeting();
 std::vector<std::shared_ptr<meeting_kind>> make_in_process_meetings(unsigned size);
 std::shared_ptr<meeting_kind> make_list_meeting(std::vector<endpoint> members, unsigned rank);
@@ -25,6 +27,12 @@ struct meeting_point {
   const char* advice = "";   ///< Ends the text of an address that is taken, or where rank 0 is not.
 };
 std::shared_ptr<meeting_kind> make_point_meeting(meeting_point where);
+
+/// Returns true if `make_pmix_meeting` makes one.
+bool has_pmix() noexcept;
+std::shared_ptr<meeting_kind> make_pmix_meeting();
+/// Makes one of another client; where cordma was built with PMIx.
+std::shared_ptr<meeting_kind> make_pmix_meeting(pmix_client& client);
 
 /// Reads the list of a file. \errors as `meeting::by_file`.
 std::vector<endpoint> read_list(const std::string& path);

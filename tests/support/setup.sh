@@ -24,6 +24,8 @@ packages_build=(g++ meson ninja-build pkg-config python3 libibverbs-dev librdmac
   liburing-dev libjemalloc-dev libssl-dev openssl catch2 libcli11-dev ibverbs-providers
   # Meson finds it: what was compiled once, in whatever build folder or clone, is not again.
   ccache
+  # Ranks that mpirun starts.
+  libpmix-dev
   # Messages of another kind than ours, for tests/rpc.
   libprotobuf-dev protobuf-compiler
   # Programs that softverbs must run; and what makes hosts out of network namespaces.
