@@ -26,6 +26,8 @@ unsigned number_of(const char* name, const char* of_open_mpi) {
   return unsigned(std::strtoul(text, nullptr, 10));
 }
 
+unsigned processors() { return unsigned(::sysconf(_SC_NPROCESSORS_ONLN)); }
+
 void check(bool is_well, const char* call) {
   if (!is_well) throw std::system_error{errno, std::generic_category(), call};
 }
@@ -37,10 +39,12 @@ rank_of begin_rank() {
                      number_of("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE")};
   cpu_set_t one;
   CPU_ZERO(&one);
-  CPU_SET(mine.rank % unsigned(::sysconf(_SC_NPROCESSORS_ONLN)), &one);
+  CPU_SET(mine.rank % processors(), &one);
   check(::sched_setaffinity(0, sizeof one, &one) == 0, "sched_setaffinity");
   return mine;
 }
+
+bool has_processor_each(const rank_of& mine) { return mine.size <= processors(); }
 
 order_socket::order_socket(unsigned rank)
     : fd_{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)} {

@@ -27,6 +27,9 @@ struct rank_of {
 /// rank r to r modulo their number. Threads that are made later are pinned there, too.
 rank_of begin_rank();
 
+/// Returns true if no two ranks share a processor.
+bool has_processor_each(const rank_of& mine);
+
 /// The socket by which the driver orders work; COLLECTIVES_ORDERS names it. A rank waits for an
 /// order asleep, so others are measured meanwhile.
 class order_socket {

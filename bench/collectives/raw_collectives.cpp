@@ -77,7 +77,8 @@ collective by_bytes(raw_links& links, const order& asked) {
 int main(int argc, char** argv) try {
   if (argc < 2) throw std::runtime_error{"the file where ranks meet is missing"};
   const bench::rank_of mine = bench::begin_rank();
-  raw_links links{mine, argv[1], bench::waiting_by(argc > 2 ? argv[2] : "yielding")};
+  const char* const fitting = bench::has_processor_each(mine) ? "busy" : "yielding";
+  raw_links links{mine, argv[1], bench::waiting_by(argc > 2 ? argv[2] : fitting)};
   bench::serve_orders(
       mine.rank,
       [&](const order& asked) {
