@@ -58,8 +58,7 @@ class gloo_rank {
 
 collective gloo_rank::all_reduce(std::size_t floats, gloo::AllreduceOptions::Algorithm algorithm) {
   auto options = std::make_shared<gloo::AllreduceOptions>(context_);
-  options->setInput(in_.data(), floats);
-  options->setOutput(out_.data(), floats);
+  options->setOutput(out_.data(), floats);  // In place: there is no input.
   options->setAlgorithm(algorithm);
   options->setReduceFunction(
       static_cast<void (*)(void*, const void*, const void*, std::size_t)>(&gloo::sum<float>));
@@ -90,8 +89,7 @@ collective gloo_rank::broadcast(std::size_t floats) {
 
 collective gloo_rank::all_gather(std::size_t floats) {
   auto options = std::make_shared<gloo::AllgatherOptions>(context_);
-  options->setInput(in_.data(), floats / std::size_t(context_->size));
-  options->setOutput(out_.data(), floats);
+  options->setOutput(out_.data(), floats);  // In place: there is no input.
   return [options] { gloo::allgather(*options); };
 }
 

@@ -78,16 +78,16 @@ awaited_collective group_rank::prepare(const order& asked) {
   const cordma::const_local_mr_slice in = in_.slice(0, asked.bytes);
   const cordma::local_mr_slice out = out_.slice(0, asked.bytes);
   const std::size_t block = asked.bytes / group_.size();
-  const cordma::const_local_mr_slice block_in = in_.slice(0, block);
+  const cordma::const_local_mr_slice own = out.slice(group_.rank() * block, block);
   const cordma::local_mr_slice block_out = out_.slice(0, block);
   if (asked.operation == "barrier") return [this] { return group_.barrier(); };
   if (asked.operation == "broadcast")
     return
         [this, out, root = 0u]() mutable { return group_.broadcast(out, root++ % group_.size()); };
   if (asked.operation == "all_gather")
-    return [this, block_in, out] { return group_.all_gather(block_in, out); };
+    return [this, own, out] { return group_.all_gather(own, out); };
   if (asked.operation == "all_reduce")
-    return [this, in, out] { return group_.all_reduce<float>(in, out, sum); };
+    return [this, out] { return group_.all_reduce<float>(out, out, sum); };
   if (asked.operation == "reduce_scatter")
     return [this, in, block_out] { return group_.reduce_scatter<float>(in, block_out, sum); };
   if (asked.operation == "all_to_all")

@@ -44,9 +44,12 @@ collective mpi_rank::prepare(const order& asked) {
       check(MPI_Bcast(out, all, MPI_FLOAT, root++ % ranks, MPI_COMM_WORLD));
     };
   if (asked.operation == "all_gather")
-    return [=] { check(MPI_Allgather(in, part, MPI_FLOAT, out, part, MPI_FLOAT, MPI_COMM_WORLD)); };
+    return [=] {
+      check(MPI_Allgather(MPI_IN_PLACE, part, MPI_FLOAT, out, part, MPI_FLOAT, MPI_COMM_WORLD));
+    };
   if (asked.operation == "all_reduce")
-    return [=] { check(MPI_Allreduce(in, out, all, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD)); };
+    return
+        [=] { check(MPI_Allreduce(MPI_IN_PLACE, out, all, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD)); };
   if (asked.operation == "reduce_scatter")
     return
         [=] { check(MPI_Reduce_scatter_block(in, out, part, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD)); };

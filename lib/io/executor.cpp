@@ -14,6 +14,8 @@ namespace {
 constexpr unsigned iterations_per_kernel_poll = 8;
 /// About the number of polls during the round trip of a message.
 constexpr unsigned polls_per_iteration_max = 64;
+/// The same, for an executor that lets others run: docs/performance-collectives.md has the reason.
+constexpr unsigned polls_per_yield = 32;
 constexpr int inline_polls_max = iterations_per_kernel_poll * polls_per_iteration_max;
 /// An await that polls inline saves an iteration, which takes as long as this many polls.
 constexpr int inline_polls_per_await = 8;
@@ -104,7 +106,8 @@ bool executor::complete_inline() noexcept {
 /// Asks a spinning poller again at once, several times, because the rest of an iteration takes
 /// longer than a poll.
 bool executor::spin() noexcept {
-  for (unsigned i = 1; i < polls_per_iteration_max && !has_ready(); ++i)
+  const unsigned polls = yields_ ? polls_per_yield : polls_per_iteration_max;
+  for (unsigned i = 1; i < polls && !has_ready(); ++i)
     if (poll_all()) return true;
   return false;
 }
