@@ -28,12 +28,12 @@ struct reducer_ref {
     } else {
       r.program = &f;
       r.combine = [](std::byte* into, const std::byte* left, const std::byte* right,
-                     std::size_t count, const void* program) noexcept {
+                     std::size_t count, const void* kept) noexcept {
         for (std::size_t i = 0; i < count; ++i) {
           T a, b;
           std::memcpy(&a, left + i * sizeof(T), sizeof(T));
           std::memcpy(&b, right + i * sizeof(T), sizeof(T));
-          const T both = (*static_cast<const F*>(program))(a, b);
+          const T both = (*static_cast<const F*>(kept))(a, b);
           std::memcpy(into + i * sizeof(T), &both, sizeof(T));
         }
       };
@@ -44,8 +44,8 @@ struct reducer_ref {
 
 /// True if an `F` combines elements of type `T`: a `reduction`, or a function of the program's.
 template <class F, class T>
-concept combines = std::is_trivially_copyable_v<T> &&
-                   ((std::is_same_v<F, reduction> && reducible<T>) ||
-                    std::is_invocable_r_v<T, const F&, const T&, const T&>);
+concept combines =
+    std::is_trivially_copyable_v<T> && ((std::is_same_v<F, reduction> && reducible<T>) ||
+                                        std::is_invocable_r_v<T, const F&, const T&, const T&>);
 
 }  // namespace cordma::detail
