@@ -2,6 +2,8 @@
 
 #include "base/failures.hpp"
 
+#include <cordma/detail/base/assert.hpp>
+
 #include <array>
 #include <functional>
 #include <limits>

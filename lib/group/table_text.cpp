@@ -3,7 +3,9 @@
 #include "base/environment_variable.hpp"
 #include "base/failures.hpp"
 
+#include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <string>
 
 namespace cordma::detail {

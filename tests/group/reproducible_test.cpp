@@ -43,7 +43,7 @@ TEST_CASE("a reproducible sum depends on the number of ranks only", "[group]") {
       const algorithm_table table{changes};
       for (const collective_kind kind : {collective_kind::reduce, collective_kind::all_reduce,
                                          collective_kind::reduce_scatter}) {
-        for (const std::size_t elements : {1, 3, 50}) {
+        for (const std::size_t elements : {1u, 3u, 50u}) {
           trial t{.kind = kind,
                   .ranks = ranks,
                   .elements = elements,

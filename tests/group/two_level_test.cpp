@@ -16,7 +16,7 @@ std::string problem_on(const std::vector<std::uint64_t>& hosts, collective_kind 
       "broadcast=two_level broadcast=scatter_all_gather "
       "reduce=rabenseifner all_reduce=rabenseifner segment=64"};
   const auto ranks = unsigned(hosts.size());
-  for (const std::size_t elements : {0, 1, 33, 100}) {
+  for (const std::size_t elements : {0u, 1u, 33u, 100u}) {
     for (unsigned root = 0; root < ranks; ++root) {
       const model::trial t{.kind = kind,
                            .ranks = ranks,
