@@ -170,7 +170,6 @@ TEST_CASE("ranks that mpirun starts wait for a late one as long as they said", "
 }
 
 TEST_CASE("a process that no launcher started is told so", "[group][device]") {
-  if (!detail::has_pmix()) CORDMA_SKIP("there is no PMIx");
   const std::string own = std::filesystem::read_symlink("/proc/self/exe");
   const test::outcome single =
       test::run("env -u CORDMA_TEST_LOG -u PMIX_RANK -u PMIX_NAMESPACE " +
