@@ -117,7 +117,7 @@ class pmix_client::session {
 
   std::vector<bytes> exchange(const std::stop_token& stop, std::span<const std::byte> own,
                               std::size_t bytes_max) {
-    const exchanging alone{*this, stop};
+    const exchanging only{*this, stop};
     const std::string key = "cordma.meeting." + std::to_string(exchanges_++);
     put(key, own);
     fence(stop);
@@ -146,7 +146,8 @@ class pmix_client::session {
    public:
     exchanging(session& all, const std::stop_token& stop) : all_{all} {
       std::unique_lock lock{all_.exchange_mutex_};
-      if (!all_.exchange_ended_.wait(lock, stop, [&all] { return !all.is_exchanging_; }))
+      if (!all_.exchange_ended_.wait(lock, stop, [&all] { return !all.is_exchanging_; }) ||
+          stop.stop_requested())
         throw_failure(errc::timed_out, "PMIx", {});
       if (std::exchange(all_.is_broken_, true))
         throw_failure(errc::refused, "meeting::by_pmix",
@@ -205,13 +206,13 @@ class pmix_client::session {
     got.bytes_max = bytes_max;
     pmix_status_t status = pmix_.get(&other, key.c_str(), nullptr, 0, &on_value, &got);
     if (status == PMIX_SUCCESS) status = got.wait(stop);
-    const std::string who = "rank " + std::to_string(rank);
-    check(status, errc::disconnected, "PMIx_Get", who.c_str());
+    const std::string peer = "rank " + std::to_string(rank);
+    check(status, errc::disconnected, "PMIx_Get", peer.c_str());
     std::optional<bytes> all = got.bytes();
     drop(got);
     if (!all)
       throw_failure(errc::bad_message, "PMIx_Get",
-                    detail_text("%s has put no bytes, or more than %zu", who.c_str(), bytes_max));
+                    detail_text("%s has put no bytes, or more than %zu", peer.c_str(), bytes_max));
     return std::move(*all);
   }
 

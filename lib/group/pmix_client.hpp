@@ -48,8 +48,8 @@ class pmix_client {
   std::vector<bytes> exchange(const std::stop_token& stop, std::span<const std::byte> own,
                               std::size_t bytes_max);
 
-  /// Calls `on_lost` on the executor for each rank that has died so far or dies, as far as the
-  /// launcher tells, until the result is dropped. \thread the executor's.
+  /// Calls `on_lost` on the executor for each rank that the launcher tells has died, before or
+  /// after this call; until the result is dropped. \thread the executor's.
   std::shared_ptr<void> watch(cordma::executor& executor, callback<void(unsigned rank)> on_lost);
 
   /// Threads for the functions that block.

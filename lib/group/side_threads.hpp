@@ -22,9 +22,9 @@
 
 namespace cordma::detail {
 
-/// Runs blocking calls, each on a thread of its own. A task that waits for one may be stopped or
-/// destroyed, and its executor after it: the thread is asked to stop then, and goes on alone until
-/// it does. Only the destructor waits for it. \thread any.
+/// Runs blocking calls, each on a thread of its own. When the task that waits is stopped or
+/// destroyed, the thread is asked to stop. Neither the task nor its executor waits for the thread
+/// then, only the destructor does. \thread any.
 class side_threads {
  public:
   side_threads() = default;

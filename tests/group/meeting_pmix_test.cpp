@@ -11,7 +11,6 @@
 #include <cordma/messages/message_stream.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -19,7 +18,6 @@
 #include <sstream>
 
 using namespace cordma;
-using namespace std::chrono_literals;
 
 namespace {
 
@@ -67,9 +65,8 @@ std::string variable_or_empty(const char* name) {
 class launched_rank {
  public:
   /// Meets, and says of whom it has learnt, or why not.
-  task<> meet(time_span limit = 60s) {
-    group_options options;
-    options.join_timeout = limit;
+  task<> meet() {
+    const group_options options;
     const meeting own = meeting::by_launcher();
     const endpoint where = co_await own.kind().where_to_listen(rt_);
     listener acceptor = rt_.listen(where);
@@ -83,19 +80,6 @@ class launched_rank {
     co_await when_all(ask(next), answer(acceptor));
     say(std::to_string(got->rank) + " of " + std::to_string(got->members.size()) + " on " +
         std::to_string(hosts.size()) + " host at " + where.host + ", group " + hex(got->name));
-  }
-  /// Misses rank 1, and learns that PMIx has failed then. Rank 1 comes when all others gave up.
-  task<> miss(unsigned rank) {
-    if (rank == 1) {
-      const meeting own = meeting::by_launcher();
-      static_cast<void>(co_await own.kind().where_to_listen(rt_));
-    } else {
-      co_await meet(100ms);
-      co_await meet();
-    }
-    const endpoint last{"unix:@" + variable_or_empty("PMIX_NAMESPACE")};
-    const meeting end = meeting::at(last, rank, 3);
-    co_await test::meet(end, rt_, test::patient(), test::some_member(rank));
   }
   runtime& rt() noexcept { return rt_; }
 
@@ -125,9 +109,7 @@ class launched_rank {
 TEST_CASE("a rank that a launcher started", "[.rank]") {
   const std::string role = variable_or_empty(role_variable);
   launched_rank own;
-  const unsigned rank = unsigned(std::strtoul(variable_or_empty("PMIX_RANK").c_str(), nullptr, 10));
   const auto play = [&]() -> task<> {
-    if (role == "late") co_return co_await own.miss(rank);
     co_await own.meet();
     if (role == "twice") co_await own.meet();
   };
@@ -157,20 +139,7 @@ TEST_CASE("ranks that mpirun starts meet as often as they like", "[group][device
   CHECK(groups.size() == 2);
 }
 
-TEST_CASE("ranks that mpirun starts wait for a late one as long as they said", "[group][device]") {
-  if (const char* const reason = why_not()) CORDMA_SKIP(reason);
-  const ranks three{3, "late"};
-  INFO(three.all.output);
-  CHECK(three.all.exit_status == 0);
-  REQUIRE(three.lines.size() == 4);
-  for (const unsigned i : {2U, 3U})
-    CHECK_THAT(three.lines[i], Catch::Contains("an earlier meeting by PMIx failed"));
-  for (const unsigned i : {0U, 1U})
-    CHECK_THAT(three.lines[i], Catch::Contains("not all ranks of the job came within 100 ms"));
-}
-
 TEST_CASE("a process that no launcher started is told so", "[group][device]") {
-  if (!detail::has_pmix()) CORDMA_SKIP("there is no PMIx");
   const std::string own = std::filesystem::read_symlink("/proc/self/exe");
   const test::outcome single =
       test::run("env -u CORDMA_TEST_LOG -u PMIX_RANK -u PMIX_NAMESPACE " +
