@@ -14,7 +14,7 @@ namespace {
 constexpr unsigned iterations_per_kernel_poll = 8;
 /// About the number of polls during the round trip of a message.
 constexpr unsigned polls_per_iteration_max = 64;
-/// The same, for an executor that lets others run: docs/performance-collectives.md has the reason.
+/// Polls before an executor that yields lets others run (docs/performance-collectives.md).
 constexpr unsigned polls_per_yield = 32;
 constexpr int inline_polls_max = iterations_per_kernel_poll * polls_per_iteration_max;
 /// An await that polls inline saves an iteration, which takes as long as this many polls.
