@@ -1,6 +1,7 @@
 #include "meeting_registry.hpp"
 
 #include "base/failures.hpp"
+#include "meeting_member.hpp"
 
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>

@@ -18,12 +18,14 @@ class meeting_kind;
 class CORDMA_EXPORT meeting {
  public:
   /// The launcher's: PMIx (mpirun, srun --mpi=pmix) where its variables are set, else torchrun's
-  /// variables. Without either it is a group of one, and a line on stderr says so.
+  /// variables. torchrun's go first where a launcher started torchrun. Without either it is a group
+  /// of one, and a line on stderr says so. \errors as the two.
   static meeting by_launcher();
-  /// PMIx, whose library is loaded now.
+  /// PMIx, whose library is loaded now. All ranks make their groups in the same order.
   /// \errors errc::not_supported: cordma was built without PMIx, or the library cannot be loaded.
   static meeting by_pmix();
-  /// torchrun's variables: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Rank 0 is the meeting place.
+  /// torchrun's variables: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Ranks meet at the next port
+  /// if the agent's store has that one; CORDMA_MEETING=host:port names another address.
   /// \errors EINVAL: a variable that is missing or wrong; names its text.
   static meeting by_environment();
   /// Rank 0 listens at `address`, where the others tell it their addresses.
