@@ -1,6 +1,7 @@
 #include "algorithm_table.hpp"
 
 #include "algorithms/steps.hpp"
+#include "base/environment_variable.hpp"
 #include "base/failures.hpp"
 #include "host_map.hpp"
 #include "table_text.hpp"
@@ -84,12 +85,11 @@ task<> copy_own(exchange& x, const collective_call& call) {
 std::span<const algorithm> algorithms() noexcept { return all_algorithms; }
 
 algorithm_table::algorithm_table(std::string_view changes) {
-  const auto add = [this](const table_change& change) {
-    if (change.segment_bytes != 0) {
-      segment_bytes_ = change.segment_bytes;
-    } else {
-      rows_.push_back(change.row);
-    }
+  bool has_segment = false;
+  const auto add = [&](const table_change& change) {
+    if (change.segment_bytes == 0) return rows_.push_back(change.row);
+    if (!has_segment) segment_bytes_ = change.segment_bytes;
+    has_segment = true;
   };
   read_changes(changes, add);
   read_changes(defaults, add);
@@ -120,6 +120,18 @@ std::string algorithm_table::to_string() const {
                     range_text(r.bytes_min, r.bytes_max, all.bytes_max),
                     range_text(r.ranks_min, r.ranks_max, all.ranks_max));
   return text + "segment " + std::to_string(segment_bytes_) + '\n';
+}
+
+algorithm_table configured_algorithms(std::string_view changes) {
+  constexpr const char* variable = "CORDMA_COLLECTIVES";
+  const char* const text = variable_text(variable);
+  if (text == nullptr) return algorithm_table{changes};
+  try {
+    static_cast<void>(algorithm_table{text});
+  } catch (const error& e) {
+    throw_wrong_variable(variable, text, "is wrong: " + std::string{e.failure().detail.view()});
+  }
+  return algorithm_table{std::string{changes} + ' ' + text};
 }
 
 task<> run_unchecked(exchange& x, const collective_call& call, const algorithm_table& table) {

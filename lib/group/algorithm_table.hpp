@@ -70,6 +70,10 @@ class algorithm_table {
   std::size_t segment_bytes_ = std::size_t(256) << 10;
 };
 
+/// Returns the table with a program's changes; after these count those of CORDMA_COLLECTIVES.
+/// \errors EINVAL: a change that is none. Names the variable and its text, if it is there.
+algorithm_table configured_algorithms(std::string_view changes);
+
 /// Runs the algorithm that the table has for the call. `call` and `table` live until the end.
 /// \errors those of `collective_call::check`. errc::limit_exceeded: more segments than steps.
 ///   Awaiting: why the exchange failed.

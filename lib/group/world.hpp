@@ -205,6 +205,7 @@ class world final : public counted {
   cordma::executor& executor_;
   const group_options options_;
   const algorithm_table algorithms_;
+  const std::uint64_t settings_;  ///< equal on two ranks whose options that must be equal are
   const duration tick_;
   const unsigned silent_ticks_max_;
   std::size_t eager_max_ = 0;

@@ -5,6 +5,7 @@
 #include "base/little_endian.hpp"
 #include "group_context.hpp"
 #include "meeting_host.hpp"
+#include "meeting_member.hpp"
 
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/with_timeout.hpp>
@@ -62,11 +63,6 @@ std::optional<greeting> decode(const std::array<std::byte, 64>& in) noexcept {
   return g;
 }
 
-/// A number that two ranks share when their options that must be equal are.
-std::uint64_t settings_of(const group_options& o) noexcept {
-  return std::hash<std::string_view>{}(o.algorithms) * 2 + std::uint64_t{o.reproducible};
-}
-
 task<> say_goodbye(connection conn) { co_await conn.close(); }
 
 }  // namespace
@@ -91,7 +87,8 @@ world::world(runtime& rt, const group_options& options)
     : rt_{rt},
       executor_{rt.executor()},
       options_{options},
-      algorithms_{options.algorithms},
+      algorithms_{configured_algorithms(options.algorithms)},
+      settings_{hash_of(algorithms_.to_string(), std::uint64_t{options.reproducible})},
       tick_{std::min<duration>(duration{options.silence_max} / questions_least, tick_max)},
       silent_ticks_max_{unsigned(duration{options.silence_max} / tick_)},
       changed_{executor_} {}
@@ -120,7 +117,7 @@ connection_changes world::changes() const {
                                    .rank = roster_.rank,
                                    .size = size(),
                                    .buffer_bytes = options_.buffer_bytes,
-                                   .settings = settings_of(options_)});
+                                   .settings = settings_});
   return c;
 }
 
@@ -135,7 +132,7 @@ task<counted_ref<world>> world::join(runtime& rt, meeting_kind& how, const group
   const std::uint32_t buffers =
       options.receive_buffers != 0
           ? options.receive_buffers
-          : std::clamp(ranks * message_protocol::credits_min, buffers_least, buffers_most);
+          : std::clamp(2 * ranks * message_protocol::credits_min, buffers_least, buffers_most);
   w.pool_ =
       &rt.share_receives({.buffers = buffers,
                           .buffer_bytes = message_protocol::header_bytes + options.buffer_bytes,
@@ -173,8 +170,9 @@ void world::admit(connection_request& request) {
   if (!g) return request.refuse("this is a rank of a group, and the client is none");
   if (g->buffer_bytes != options_.buffer_bytes)
     return request.refuse("group_options::buffer_bytes differ");
-  if (g->settings != settings_of(options_))
-    return request.refuse("group_options::algorithms or reproducible differ");
+  if (g->settings != settings_)
+    return request.refuse(
+        "group_options::algorithms, CORDMA_COLLECTIVES or group_options::reproducible differ");
   // Before this rank knows the others, connections wait for `accept_all`.
   if (peers_.empty()) return;
   if (g->name != roster_.name || g->size != size() || g->rank >= size() || g->rank == rank())

@@ -1,6 +1,7 @@
 #include "group/algorithm_table.hpp"
 
 #include "group/trial.hpp"
+#include "support/variable.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -109,6 +110,40 @@ TEST_CASE("the first change of a table that fits counts", "[group]") {
   CHECK(chosen(table, all_reduce, 100, 6) == "recursive_doubling"s);
   CHECK(chosen(table, all_reduce, 101, 5) == "recursive_doubling"s);
   CHECK(chosen(table, broadcast, 1, 4) == "chain"s);
+}
+
+TEST_CASE("CORDMA_COLLECTIVES changes the table where the program does not", "[group]") {
+  using enum collective_kind;
+  const test::variable set{"CORDMA_COLLECTIVES",
+                           "all_reduce=ring, scatter=linear, segment=128K segment=1M"};
+  const algorithm_table table = configured_algorithms("all_reduce=rabenseifner@..100");
+  CHECK(chosen(table, all_reduce, 100, 4) == "rabenseifner"s);
+  CHECK(chosen(table, all_reduce, 101, 4) == "ring"s);
+  CHECK(chosen(table, scatter, 8, 4) == "linear"s);
+  CHECK(chosen(table, gather, 8, 4) == "binomial"s);
+  CHECK(table.segment_bytes() == 128 << 10);
+  CHECK(configured_algorithms("segment=1K").segment_bytes() == 1024);
+}
+
+TEST_CASE("a table without CORDMA_COLLECTIVES, or with an empty one, is what the program says",
+          "[group]") {
+  for (const char* const text : {static_cast<const char*>(nullptr), "", " , "}) {
+    const test::variable set{"CORDMA_COLLECTIVES", text};
+    CHECK(configured_algorithms("").to_string() == algorithm_table{}.to_string());
+    CHECK(configured_algorithms("segment=1K").segment_bytes() == 1024);
+  }
+}
+
+TEST_CASE("a wrong text of CORDMA_COLLECTIVES is named with the variable", "[group]") {
+  const test::variable set{"CORDMA_COLLECTIVES", "scan=ring"};
+  CHECK_THROWS_WITH(configured_algorithms(""),
+                    Catch::Contains("CORDMA_COLLECTIVES") && Catch::Contains("'scan=ring'") &&
+                        Catch::Contains("ring is none of recursive_doubling"));
+  CHECK_THROWS_WITH(configured_algorithms(""), !Catch::Contains("algorithm_table"));
+  const test::variable unset{"CORDMA_COLLECTIVES", nullptr};
+  CHECK_THROWS_WITH(configured_algorithms("scan=ring"),
+                    Catch::Contains("ring is none of recursive_doubling") &&
+                        !Catch::Contains("CORDMA_COLLECTIVES"));
 }
 
 TEST_CASE("equal tables have equal texts, and a change shows", "[group]") {

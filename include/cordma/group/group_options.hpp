@@ -23,8 +23,9 @@ struct group_options {
   std::optional<endpoint> listen{};
   /// Connects to all ranks in `join`; else to each when a message goes there.
   bool connect_at_once = false;
-  /// Receive buffers of all connections together. Each connection is sure of 8 of them.
-  std::uint32_t receive_buffers = 1024;
+  /// Receive buffers of all connections together. Each connection is sure of 8 of them, and needs
+  /// 16 for a moment if both ranks connect at once. 0: 16 for each rank, from 256 to 16384.
+  std::uint32_t receive_buffers = 0;
   /// Bytes of a receive buffer; all ranks have the same. A message that fits is sent at once, and
   /// copied. A longer one is written to its place when the receiver is ready.
   std::size_t buffer_bytes = 8192;
@@ -33,8 +34,8 @@ struct group_options {
   /// An operation that waits for a rank ends if the rank's executor gives no sign of life for so
   /// long. A rank that dies is noticed earlier, mostly at once.
   time_span silence_max = std::chrono::seconds{60};
-  /// Changes of the table of algorithms, as CORDMA_COLLECTIVES has them: docs/collectives.md. All
-  /// ranks must have the same.
+  /// Changes of the table of algorithms (docs/collectives.md). After these count those of the
+  /// variable CORDMA_COLLECTIVES, then the table as it is. All ranks must have the same.
   std::string algorithms{};
   /// Makes the result of each reduction depend on the number of ranks alone: not on lengths, hosts
   /// or algorithms. All ranks must have the same.
