@@ -87,7 +87,7 @@ world::world(runtime& rt, const group_options& options)
     : rt_{rt},
       executor_{rt.executor()},
       options_{options},
-      algorithms_{configured_algorithms(options.algorithms)},
+      algorithms_{configured_algorithms(options.algorithms.view())},
       settings_{hash_of(algorithms_.to_string(), std::uint64_t{options.reproducible})},
       tick_{std::min<duration>(duration{options.silence_max} / questions_least, tick_max)},
       silent_ticks_max_{unsigned(duration{options.silence_max} / tick_)},
@@ -125,7 +125,7 @@ task<counted_ref<world>> world::join(runtime& rt, meeting_kind& how, const group
   counted_ref<world> made{*new world{rt, options}};
   world& w = *made.get();
   const endpoint suggested = co_await how.where_to_listen(rt);
-  const endpoint where = options.listen.value_or(suggested);
+  const endpoint where = options.listen.empty() ? suggested : endpoint{options.listen.view()};
   constexpr std::uint32_t buffers_least = 256;
   constexpr std::uint32_t buffers_most = 16384;
   const std::uint32_t ranks = how.size();

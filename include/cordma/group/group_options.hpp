@@ -2,25 +2,24 @@
 
 #include <cordma/base/time.hpp>
 #include <cordma/connection/connection_options.hpp>
-#include <cordma/connection/endpoint.hpp>
-#include <cordma/detail/base/export.hpp>
+#include <cordma/detail/base/fixed_text.hpp>
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string>
 
 namespace cordma {
 
-/// Options of a group on one rank. Ranks may differ, unless it says otherwise.
+/// Options of a group on one rank. Ranks may differ, unless it says otherwise. No member owns
+/// memory, because g++ 12 destroys such aggregates twice when a `co_await` contains their braces.
 struct group_options {
   /// Options of the connections between ranks: credentials, the fabric's. `receives_from`,
   /// `private_data`, `preposted` and `plain` are the group's own.
   connection_changes connections{};
-  /// Where this rank listens for the others. Unset: the meeting says so, which is a free port of
-  /// loopback if all ranks are on this host.
-  std::optional<endpoint> listen{};
+  /// Where this rank listens for the others, as `endpoint` reads it. Empty: the meeting says so,
+  /// which is a free port of loopback if all ranks are on this host.
+  fixed_text<120> listen{};
   /// Connects to all ranks in `join`; else to each when a message goes there.
   bool connect_at_once = false;
   /// Receive buffers of all connections together. Each connection is sure of 8 of them, and needs
@@ -36,7 +35,7 @@ struct group_options {
   time_span silence_max = std::chrono::seconds{60};
   /// Changes of the table of algorithms (docs/collectives.md). After these count those of the
   /// variable CORDMA_COLLECTIVES, then the table as it is. All ranks must have the same.
-  std::string algorithms{};
+  fixed_text<480> algorithms{};
   /// Makes the result of each reduction depend on the number of ranks alone: not on lengths, hosts
   /// or algorithms. All ranks must have the same.
   bool reproducible = false;
