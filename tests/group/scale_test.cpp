@@ -2,6 +2,7 @@
 // them.
 
 #include "ranks.hpp"
+#include "support/device.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -37,7 +38,9 @@ std::vector<unsigned> connections_after(unsigned size, const std::string& algori
 void check_connections(unsigned size_max, const std::string& algorithm,
                        const std::function<task<>(group&)>& operation,
                        const std::function<unsigned(unsigned rank, unsigned size)>& expected) {
-  for (unsigned size = 8; size <= size_max; size *= 2) {
+  // Where each connection takes the kernel long, the smallest number shows the same.
+  const unsigned most = test::is_rxe() ? 8 : size_max;
+  for (unsigned size = 8; size <= most; size *= 2) {
     std::vector<unsigned> each;
     for (unsigned r = 0; r < size; ++r) each.push_back(expected(r, size));
     CAPTURE(algorithm, size);
