@@ -59,15 +59,6 @@ constexpr std::string_view defaults =
     "reduce_scatter=recursive_halving "
     "all_to_all=bruck@..256:8.. all_to_all=pairwise scan=recursive_doubling";
 
-bool can_run(const algorithm& a, const exchange& x, const collective_call& call) noexcept {
-  if (call.is_reproducible && !a.is_reproducible) return false;
-  if (call.is_uneven && !a.takes_uneven) return false;
-  if (a.hosts == need::none) return true;
-  const host_map* const hosts = x.hosts();
-  if (hosts == nullptr || !hosts->has_two_levels()) return false;
-  return a.hosts == need::two_levels || hosts->is_regular();
-}
-
 std::string range_text(std::size_t first, std::size_t last, std::size_t highest) {
   std::string text = first == 0 ? "" : std::to_string(first);
   text += "..";
@@ -84,6 +75,14 @@ task<> copy_own(exchange& x, const collective_call& call) {
 
 std::span<const algorithm> algorithms() noexcept { return all_algorithms; }
 
+bool can_run(const algorithm& a, const host_map* hosts, const collective_call& call) noexcept {
+  if (call.is_reproducible && !a.is_reproducible) return false;
+  if (call.is_uneven && !a.takes_uneven) return false;
+  if (a.hosts == need::none) return true;
+  if (hosts == nullptr || !hosts->has_two_levels()) return false;
+  return a.hosts == need::two_levels || hosts->is_regular();
+}
+
 algorithm_table::algorithm_table(std::string_view changes) {
   bool has_segment = false;
   const auto add = [&](const table_change& change) {
@@ -95,11 +94,18 @@ algorithm_table::algorithm_table(std::string_view changes) {
   read_changes(defaults, add);
 }
 
-const algorithm& algorithm_table::choose(const exchange& x, const collective_call& call) const {
-  const std::size_t bytes = call.size_bytes(x.size());
+algorithm_table algorithm_table::with(const algorithm& a) const {
+  algorithm_table changed = *this;
+  changed.rows_.insert(changed.rows_.begin(), row{.chosen = &a});
+  return changed;
+}
+
+const algorithm& algorithm_table::choose(unsigned ranks, const host_map* hosts,
+                                         const collective_call& call) const {
+  const std::size_t bytes = call.size_bytes(ranks);
   const auto row = std::ranges::find_if(rows_, [&](const algorithm_table::row& r) {
     return r.chosen->kind == call.kind && bytes >= r.bytes_min && bytes <= r.bytes_max &&
-           x.size() >= r.ranks_min && x.size() <= r.ranks_max && can_run(*r.chosen, x, call);
+           ranks >= r.ranks_min && ranks <= r.ranks_max && can_run(*r.chosen, hosts, call);
   });
   CORDMA_ASSERT(row != rows_.end(), "the last row of each kind runs always");
   return *row->chosen;

@@ -40,6 +40,9 @@ struct algorithm {
 };
 /// Returns all algorithms, by kinds.
 [[nodiscard]] std::span<const algorithm> algorithms() noexcept;
+/// Returns true if the algorithm can run a call of its kind. \param hosts  null: none are known.
+[[nodiscard]] bool can_run(const algorithm& a, const host_map* hosts,
+                           const collective_call& call) noexcept;
 
 /// Chooses the algorithm of each call. All ranks of a group have the same table.
 class algorithm_table {
@@ -58,7 +61,14 @@ class algorithm_table {
   /// \errors EINVAL: a change that is none; names it, and what there is.
   explicit algorithm_table(std::string_view changes);
 
-  [[nodiscard]] const algorithm& choose(const exchange& x, const collective_call& call) const;
+  /// Returns this table behind a row that chooses `a` wherever it can run.
+  [[nodiscard]] algorithm_table with(const algorithm& a) const;
+
+  [[nodiscard]] const algorithm& choose(const exchange& x, const collective_call& call) const {
+    return choose(x.size(), x.hosts(), call);
+  }
+  [[nodiscard]] const algorithm& choose(unsigned ranks, const host_map* hosts,
+                                        const collective_call& call) const;
   [[nodiscard]] std::span<const row> rows() const noexcept { return rows_; }
   /// Returns the length of a transfer: longer messages go in several.
   [[nodiscard]] std::size_t segment_bytes() const noexcept { return segment_bytes_; }

@@ -158,12 +158,18 @@ class group_context::run_guard {
 };
 
 task<> group_context::run(counted_ref<group_context> self, collective_call call) {
+  const algorithm_table& table = self->whole().algorithms();
+  return run(std::move(self), call, table);
+}
+
+task<> group_context::run(counted_ref<group_context> self, collective_call call,
+                          const algorithm_table& table) {
   const environment env = co_await current_environment();
   if (env.stop.stop_requested()) throw cancelled{};
   run_guard guard{*self.get(), call, env};
   std::exception_ptr why;
   try {
-    co_await detail::run(guard.op(), call, self->whole().algorithms());
+    co_await detail::run(guard.op(), call, table);
   } catch (...) {
     why = std::current_exception();
   }

@@ -43,6 +43,10 @@ class group_context final : public counted, public list_hook<group_context> {
   /// \errors errc::out_of_range: the world has a group of that identity.
   static counted_ref<group_context> make(counted_ref<world> w, std::uint64_t id,
                                          std::vector<std::uint32_t> members);
+  /// Returns the state of a program's group.
+  [[nodiscard]] static const counted_ref<group_context>& of(const group& g) noexcept {
+    return g.context_;
+  }
 
   [[nodiscard]] world& whole() const noexcept { return *world_.get(); }
   [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
@@ -61,6 +65,9 @@ class group_context final : public counted, public list_hook<group_context> {
   /// Runs an operation: begins it, has it done by the algorithm that the table names, and waits
   /// until nobody touches its memory.
   static task<> run(counted_ref<group_context> self, collective_call call);
+  /// \param table  in place of the group's, for measuring; equal on all ranks, until the end.
+  static task<> run(counted_ref<group_context> self, collective_call call,
+                    const algorithm_table& table);
 
   [[nodiscard]] const std::optional<failure>& failed() const noexcept { return failed_; }
   /// Ends everything, and tells the other ranks. \param culprit  the rank that is named.

@@ -72,6 +72,20 @@ TEST_CASE("two levels run where several hosts have several ranks each", "[group]
   CHECK(chosen(table, all_gather, 64, 4, &crossed) == "bruck"s);
 }
 
+TEST_CASE("a table with an algorithm in front chooses it wherever it can run", "[group]") {
+  using enum collective_kind;
+  const auto with = [](std::string_view name) {
+    return algorithm_table{}.with(*std::ranges::find_if(algorithms(), [name](const algorithm& a) {
+      return a.kind == all_reduce && a.name == name;
+    }));
+  };
+  CHECK(chosen(with("ring"), all_reduce, 0, 1) == "ring"s);
+  CHECK(chosen(with("ring"), all_reduce, 1 << 30, 65) == "ring"s);
+  CHECK(chosen(with("ring"), all_reduce, 64, 4, nullptr, true) == "recursive_doubling"s);
+  CHECK(chosen(with("ring"), all_gather, 64, 4) == "bruck"s);
+  CHECK(chosen(with("two_level"), all_reduce, 64, 4) == "recursive_doubling"s);
+}
+
 TEST_CASE("a reproducible result comes by no ring", "[group]") {
   using enum collective_kind;
   const algorithm_table table{"all_reduce=ring, reduce_scatter=pairwise, reduce_scatter=ring"};

@@ -96,6 +96,7 @@ class background {
     FAIL("it ended without '" << text << "'");
     return {};
   }
+  [[nodiscard]] pid_t pid() const noexcept { return pid_; }
   void kill() {
     if (pid_ <= 0) return;
     ::kill(pid_, SIGKILL);

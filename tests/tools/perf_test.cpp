@@ -298,5 +298,6 @@ TEST_CASE("cordma-perf explains itself", "[tools]") {
   const outcome ran = run(CORDMA_PERF " --help");
   INFO(ran.output);
   CHECK(ran.exit_status == 0);
-  CHECK_THAT(ran.output, Contains("--baseline") && Contains("--plot") && Contains("--memory"));
+  CHECK_THAT(ran.output, Contains("--baseline") && Contains("--plot") && Contains("--memory") &&
+                             Contains("--collectives") && Contains("--tune"));
 }

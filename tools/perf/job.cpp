@@ -36,12 +36,6 @@ std::uint8_t find(const Names& names, std::string_view what, std::string_view te
                               all};
 }
 
-void check_range(const char* name, std::uint64_t value, std::uint64_t low, std::uint64_t high) {
-  if (value >= low && value <= high) return;
-  throw std::invalid_argument{std::string{name} + ' ' + size_text(value) + ": it goes from " +
-                              size_text(low) + " to " + size_text(high)};
-}
-
 }  // namespace
 
 const char* to_string(operation op) noexcept { return operation_names[std::size_t(op)]; }
@@ -53,6 +47,21 @@ operation parse_operation(std::string_view text) {
 }
 completion_mode parse_mode(std::string_view text) {
   return completion_mode(find(mode_names, "--mode", text));
+}
+
+std::chrono::milliseconds parse_seconds(const std::string& text) {
+  std::size_t read = 0;
+  double seconds = 0;
+  try {
+    seconds = std::stod(text, &read);
+  } catch (const std::exception&) {
+    read = 0;
+  }
+  const double most = std::chrono::duration<double>(job::duration_max).count();
+  if (read != text.size() || text.empty() || !(seconds >= 0.001 && seconds <= most)) {
+    throw std::invalid_argument{"--duration '" + text + "': seconds, from 0.001 to 3600"};
+  }
+  return std::chrono::milliseconds{std::int64_t(seconds * 1000)};
 }
 
 void check(const job& j) {

@@ -38,6 +38,8 @@ const char* to_string(cordma::completion_mode mode) noexcept;
 /// \errors std::invalid_argument: no such one; lists them.
 operation parse_operation(std::string_view text);
 cordma::completion_mode parse_mode(std::string_view text);
+/// \errors std::invalid_argument: no seconds that `--duration` may have.
+std::chrono::milliseconds parse_seconds(const std::string& text);
 
 /// A job to run: one line of the table.
 struct job {

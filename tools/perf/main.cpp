@@ -2,41 +2,22 @@
 // says how to use it.
 
 #include "client.hpp"
+#include "collectives.hpp"
 #include "compare.hpp"
 #include "local_server.hpp"
 #include "options.hpp"
 #include "plot.hpp"
 #include "report.hpp"
+#include "text.hpp"
 
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
 #include <stdexcept>
-#include <system_error>
 #include <utility>
 
 namespace {
 
 using namespace perf;
-
-[[noreturn]] void throw_unwritable(const std::string& path) {
-  throw std::runtime_error{path + ": cannot be written: " + std::generic_category().message(errno)};
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file{path};
-  file << text;
-  file.close();
-  if (!file) throw_unwritable(path);
-}
-
-/// Before hours of measuring, not after. What is in the file stays until then.
-void check_writable(const std::string& path) {
-  if (path.empty()) return;
-  std::ofstream file{path, std::ios::app};
-  if (!file) throw_unwritable(path);
-}
 
 void serve(const options& o) {
   cordma::runtime control{{.device = o.server.device}};
@@ -105,6 +86,8 @@ int main(int argc, char** argv) try {
     std::printf("%s", o.help.c_str());
   } else if (o.role == role::server) {
     serve(o);
+  } else if (o.role == role::collectives) {
+    return run_collectives(o.collectives);
   } else {
     check_writable(o.json_file);
     check_writable(o.plot_file);

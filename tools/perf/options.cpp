@@ -1,5 +1,6 @@
 #include "options.hpp"
 
+#include "collective_arguments.hpp"
 #include "compare.hpp"
 #include "size.hpp"
 
@@ -34,21 +35,6 @@ void add_job_options(CLI::App& to, texts& t, options& o) {
   to.add_option("--device", o.device, "Default: the first that is active, else soft0");
   to.add_option("--json", o.json_file, "Write the results to this file, too");
   to.add_option("--plot", o.plot_file, "Draw latency against load: depths 1 to --depth (64)");
-}
-
-std::chrono::milliseconds parse_seconds(const std::string& text) {
-  std::size_t read = 0;
-  double seconds = 0;
-  try {
-    seconds = std::stod(text, &read);
-  } catch (const std::exception&) {
-    read = 0;
-  }
-  const double most = std::chrono::duration<double>(job::duration_max).count();
-  if (read != text.size() || text.empty() || !(seconds >= 0.001 && seconds <= most)) {
-    throw std::invalid_argument{"--duration '" + text + "': seconds, from 0.001 to 3600"};
-  }
-  return std::chrono::milliseconds{std::int64_t(seconds * 1000)};
 }
 
 std::uint32_t narrow(const char* name, std::uint64_t value, std::uint32_t most) {
@@ -92,13 +78,14 @@ cordma::endpoint parse_server(const std::string& text, std::uint16_t port) {
   return {text, port};
 }
 
-/// `--local` is a way to write `local`.
+/// `--local` is another name of `local`, and `--collectives` of `collectives`.
 std::vector<std::string> arguments_of(int argc, char** argv) {
   std::vector<std::string> all(argv + 1, argv + argc);
-  const auto flag = std::ranges::find(all, "--local");
-  if (flag != all.end()) {
+  for (const char* const name : {"local", "collectives"}) {
+    const auto flag = std::ranges::find(all, std::string{"--"} + name);
+    if (flag == all.end()) continue;
     all.erase(flag);
-    all.insert(all.begin(), "local");
+    all.insert(all.begin(), name);
   }
   std::ranges::reverse(all);  // CLI11 wants the last argument first.
   return all;
@@ -125,6 +112,7 @@ options parse_options(int argc, char** argv) {
   local->add_option("--memory", t.memory, "That a job may take on each side; default 2G");
   local->add_flag("--baseline", o.has_baseline, "By turns with a raw verbs loop, in one process");
   add_job_options(*local, t, o);
+  collective_arguments collectives{app};
   try {
     app.parse(arguments_of(argc, argv));
   } catch (const CLI::CallForHelp&) {
@@ -134,7 +122,13 @@ options parse_options(int argc, char** argv) {
     throw std::invalid_argument{std::string{e.what()} + " (--help lists the options)"};
   }
   if (app.get_subcommands().size() != 1) {
-    throw std::invalid_argument{"say server, client HOST or --local (--help lists the options)"};
+    throw std::invalid_argument{
+        "say server, client HOST, --local or --collectives (--help lists the options)"};
+  }
+  if (collectives.is_parsed()) {
+    o.role = role::collectives;
+    o.collectives = collectives.read();
+    return o;
   }
   o.server.memory_bytes_max = parse_size("--memory", t.memory);
   o.server.port = t.port;

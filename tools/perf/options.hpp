@@ -1,5 +1,6 @@
 #pragma once
 
+#include "collective_plan.hpp"
 #include "job.hpp"
 #include "server.hpp"
 
@@ -10,7 +11,7 @@
 
 namespace perf {
 
-enum class role { help, server, client, local };
+enum class role { help, server, client, local, collectives };
 
 /// The parsed command line.
 struct options {
@@ -24,6 +25,7 @@ struct options {
   bool has_baseline = false;
   std::string json_file{};
   std::string plot_file{};
+  collectives_options collectives{};
 };
 
 inline constexpr std::uint16_t port_default = 7471;

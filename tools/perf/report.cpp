@@ -1,24 +1,12 @@
 #include "report.hpp"
 
 #include "size.hpp"
+#include "text.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdarg>
-#include <cstdio>
 
 namespace perf {
 namespace {
-
-/// Appends to `out`, formatted as by printf(3).
-[[gnu::format(printf, 2, 3)]] void append(std::string& out, const char* format, ...) {
-  std::array<char, 256> line;
-  va_list arguments;
-  va_start(arguments, format);
-  const int n = std::vsnprintf(line.data(), line.size(), format, arguments);
-  va_end(arguments);
-  if (n > 0) out.append(line.data(), std::min(std::size_t(n), line.size() - 1));
-}
 
 double us(std::chrono::nanoseconds t) { return double(t.count()) / 1e3; }
 
@@ -64,19 +52,6 @@ void append_comparisons(std::string& out, const std::vector<result>& results) {
     append(out, " %11.1f %11.1f %7.3f %7.3f-%7.3f %7zu\n", r.baseline->ours_ns, r.baseline->raw_ns,
            r.baseline->ratio(), r.baseline->ratio_low, r.baseline->ratio_high, r.baseline->rounds);
   }
-}
-
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20) {
-      append(out, "\\u%04x", unsigned(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
 }
 
 void append_latency(std::string& out, const char* key, const histogram& h) {
@@ -161,7 +136,7 @@ std::string other_tables(const std::vector<result>& results) {
 }
 
 std::string json(std::string_view device, const std::vector<result>& results) {
-  std::string out = "{\n  \"device\": " + quoted(device) + ",\n  \"results\": [";
+  std::string out = "{\n  \"device\": " + json_string(device) + ",\n  \"results\": [";
   const char* separator = "\n";
   for (const result& r : results) {
     out += separator;

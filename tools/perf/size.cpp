@@ -61,4 +61,10 @@ std::string size_text(std::uint64_t size_bytes) {
   return std::to_string(size_bytes);
 }
 
+void check_range(const char* name, std::uint64_t value, std::uint64_t low, std::uint64_t high) {
+  if (value >= low && value <= high) return;
+  throw std::invalid_argument{std::string{name} + ' ' + size_text(value) + ": it goes from " +
+                              size_text(low) + " to " + size_text(high)};
+}
+
 }  // namespace perf

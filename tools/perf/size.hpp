@@ -18,4 +18,7 @@ std::vector<std::uint64_t> parse_sweep(std::string_view what, std::string_view t
 /// Gives the shortest exact text that `parse_size` reads: 65536 is "64K", 1000 is "1000".
 std::string size_text(std::uint64_t size_bytes);
 
+/// \errors std::invalid_argument: `value` is not from `low` to `high`; all are named.
+void check_range(const char* name, std::uint64_t value, std::uint64_t low, std::uint64_t high);
+
 }  // namespace perf

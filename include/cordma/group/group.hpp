@@ -221,6 +221,7 @@ class CORDMA_EXPORT group {
   [[nodiscard]] cordma::runtime& runtime() const noexcept;
 
  private:
+  friend class detail::group_context;
   explicit group(detail::counted_ref<detail::group_context> c) noexcept;
   task<> reduce_any(const const_local_mr_slice& in, const local_mr_slice& out,
                     const detail::reducer_ref& how, unsigned root);
