@@ -222,12 +222,13 @@ struct choice {
 
 task<group> group::split(std::optional<std::uint32_t> colour, std::uint32_t key) {
   const detail::counted_ref<group_context> context = context_;
+  const std::uint64_t parts = context->next_id();
   local_mr all = runtime().memory().allocate_zeroed(size() * sizeof(choice));
   const local_mr_slice own = all.slice(rank() * sizeof(choice), sizeof(choice));
   own.as<choice>()[0] = {colour.has_value(), colour.value_or(0), key};
   co_await all_gather(own, all.slice());
-  const std::uint64_t id = context->next_id(colour.value_or(0));
   if (!colour) co_return group{};
+  const std::uint64_t id = detail::mixed(parts, *colour);
   std::vector<std::pair<std::uint32_t, std::uint32_t>> members;  // Key and rank.
   const auto choices = all.slice().as<choice>();
   for (std::uint32_t r = 0; r < choices.size(); ++r)
@@ -243,7 +244,7 @@ task<group> group::split(std::optional<std::uint32_t> colour, std::uint32_t key)
 
 task<group> group::duplicate() {
   const detail::counted_ref<group_context> context = context_;
-  const std::uint64_t id = context->next_id(UINT64_MAX);
+  const std::uint64_t id = detail::mixed(context->next_id(), UINT64_MAX);
   co_await barrier();
   co_return group{
       group_context::make(detail::counted_ref{context->whole()}, id, context->members())};

@@ -53,8 +53,9 @@ class group_context final : public counted, public list_hook<group_context> {
   /// Returns the rank in the group; nothing for a rank of the whole that is no member.
   [[nodiscard]] std::optional<std::uint32_t> rank_of(std::uint32_t of_whole) const noexcept;
   [[nodiscard]] const host_map& hosts() const noexcept { return *hosts_; }
-  /// Makes the identity of a group that descends from this one: equal on all its members.
-  [[nodiscard]] std::uint64_t next_id(std::uint64_t colour) noexcept;
+  /// Makes the identity of a group that descends from this one: equal on all ranks, which call it
+  /// as their operations begin.
+  [[nodiscard]] std::uint64_t next_id() noexcept { return mixed(id_, ++descendants_); }
   [[nodiscard]] tagged_messages& by_tag() noexcept { return by_tag_; }
   [[nodiscard]] survivors& vote() noexcept { return vote_; }
 
@@ -90,6 +91,8 @@ class group_context final : public counted, public list_hook<group_context> {
   [[nodiscard]] std::uint32_t take_owed(std::uint32_t rank, std::uint64_t operation) noexcept;
   /// Returns true if an eager message may be sent to that rank now, and counts it.
   [[nodiscard]] bool try_take_credit(std::uint32_t rank, std::uint64_t operation) noexcept;
+  /// A message by tag, with its credits, will not be sent.
+  void return_credit(std::uint32_t rank, const group_protocol::frame& unsent) noexcept;
   /// Answers an offer of that rank whose memory will not be used.
   void release(std::uint32_t rank, const group_protocol::frame& offer) noexcept;
   void keep_early(intrusive_list<early_frame>& in, std::uint32_t rank,
