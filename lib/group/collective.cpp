@@ -116,20 +116,27 @@ void collective::post(incoming& message) noexcept {
   ++messages_;
   rank_peer& peer = peer_of(in->peer);
   group_.whole().begin_wait(peer);
+  // A rank that has left sent its messages before.
+  if (deliver_early(*in)) return;
   if (group_.is_gone(in->peer)) return group_.fail_for_gone(in->peer);
   if (in->memory.size_bytes() > group_.whole().eager_max() || is_by_tag()) {
     if (peer.link) return offer(*in);
     peer.link_waits.push_back(*in);
-    return group_.whole().want(peer);
+    group_.whole().want(peer);
   }
+}
+
+/// Returns true if the message had come before it was posted.
+bool collective::deliver_early(inbound& in) {
   early_frame* const came = early_.find([&](const early_frame& e) {
-    return e.frame.kind == kind::eager && group_.rank_of(e.from) == in->peer &&
-           e.frame.step == in->step;
+    return e.frame.kind == kind::eager && group_.rank_of(e.from) == in.peer &&
+           e.frame.step == in.step;
   });
-  if (came == nullptr) return;
+  if (came == nullptr) return false;
   came->unlink();
-  deliver(*in, came->frame, came->bytes());
+  deliver(in, came->frame, came->bytes());
   group_.drop_early(*came);
+  return true;
 }
 
 void collective::deliver(inbound& in, const group_protocol::frame& f,
@@ -183,8 +190,11 @@ void collective::on_answer(std::uint32_t from, const group_protocol::frame& f,
   inbound* const in = inbounds_.find([&](const inbound& one) {
     return one.peer == from && one.step == f.step && one.is_offered && !one.is_answered;
   });
-  if (in == nullptr)
+  if (in == nullptr) {
+    // A failed operation waits no longer than its loan's grace.
+    if (has_failed_) return;
     message_protocol::throw_bad_frame("answers an offer that was not made", "group");
+  }
   in->is_answered = true;
   in->is_released = f.kind == kind::released;
   if (*in) in->give_back(invalidated);
@@ -390,9 +400,12 @@ void collective::end_failed(outbound& o) noexcept {
 }
 
 void collective::withdraw(transfer& message) noexcept {
+  // A dropped message by tag goes on until nobody else reaches its memory.
+  if (is_by_tag()) kept_ = counted_ref{group_};
   if (inbound* const in =
           inbounds_.find([&](const inbound& i) { return i.transfer == &message; })) {
     in->transfer = nullptr;
+    if (is_by_tag() && *in && !has_failed_) return;
     return end_failed(*in);
   }
   outbound* const out = outbounds_.find([&](const outbound& o) { return o.transfer == &message; });
@@ -418,13 +431,13 @@ void collective::settle() noexcept {
   if (messages_ != 0) return;
   if (settling_ != nullptr) return std::exchange(settling_, nullptr)->suspension::end();
   // Possibly called by what goes with the group: the end comes later.
-  if (kept_) group_.whole().executor().schedule(*this);
+  if (kept_ && !list_hook<waiter>::is_linked()) group_.whole().executor().schedule(*this);
 }
 
 std::coroutine_handle<> collective::on_settled(waiter& self) noexcept {
   auto& c = static_cast<collective&>(self);
   const counted_ref<group_context> stay = std::move(c.kept_);
-  delete &c;
+  if (!c.is_by_tag()) delete &c;
   return std::noop_coroutine();
 }
 

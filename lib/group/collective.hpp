@@ -117,6 +117,7 @@ class collective final : public exchange,
   [[nodiscard]] rank_peer& peer_of(std::uint32_t rank) const noexcept;
   /// Ends a message that no memory was offered for; otherwise it goes on.
   void let_go(outgoing& message) noexcept;
+  [[nodiscard]] std::uint32_t messages() const noexcept { return messages_; }
   /// Returns true if one of the messages is for or from that rank.
   [[nodiscard]] bool waits_for(std::uint32_t rank) noexcept;
   /// Makes the operation fail, and delete itself once it is settled. Its task is gone.
@@ -137,6 +138,7 @@ class collective final : public exchange,
   static void on_eager_sent(outgoing_frame& self, const std::optional<failure>& why) noexcept;
   static void on_told(outgoing_frame& self, const std::optional<failure>& why) noexcept;
   static void on_written(outbound& o) noexcept;
+  bool deliver_early(inbound& in);
   void offer(inbound& in) noexcept;
   void deliver(inbound& in, const group_protocol::frame& f, std::span<const std::byte> bytes);
   void write(outbound& o, const loan_terms& where) noexcept;

@@ -96,8 +96,11 @@ counted_ref<group_context> group_context::make(counted_ref<world> w, std::uint64
 
 group_context::~group_context() {
   whole().remove(*this);
-  for (const std::uint32_t m : members_)
-    if (whole().is_connected(m)) whole().tell(m, {.kind = kind::left, .group = id_});
+  for (const std::uint32_t m : members_) {
+    if (m == whole().rank() || whole().known_peer(m) == nullptr || whole().is_gone(m)) continue;
+    vote_.pass_on(*rank_of(m));
+    whole().tell(m, {.kind = kind::left, .group = id_});
+  }
   while (!early_.empty()) {
     early_frame& e = early_.front();
     if (e.frame.kind == kind::offer) release(*rank_of(e.from), e.frame);
@@ -212,8 +215,13 @@ collective& group_context::begin(const collective_call& call) {
       continue;
     }
     const counted_ref stay{*this};
-    on_message(*rank_of(e.from), e.frame, e.bytes());
-    drop_early(e);
+    --whole().peer(e.from).early;
+    const std::unique_ptr<early_frame> owned{&e};
+    try {
+      on_message(*rank_of(e.from), e.frame, e.bytes());
+    } catch (...) {
+      whole().cut_off(e.from, caught(name));
+    }
   }
   return *op;
 }
@@ -350,6 +358,8 @@ void group_context::on_frame(std::uint32_t of_whole, const group_protocol::frame
     case kind::ready: return vote_.on_ready(*from);
     case kind::decision: return vote_.on_decision(*from, bytes);
     case kind::credit:
+      if (f.step != 0) by_tag_.on_taken(*from);
+      return;
     case kind::ping:
     case kind::pong:
     case kind::dead: return;
@@ -436,6 +446,14 @@ std::uint32_t group_context::take_owed(std::uint32_t rank, std::uint64_t operati
   return std::exchange(credits_[rank].owed[lane_of(operation)], std::uint8_t{0});
 }
 
+void group_context::return_credit(std::uint32_t rank,
+                                  const group_protocol::frame& unsent) noexcept {
+  const std::size_t lane = lane_of(unsent.operation);
+  // A peer that gave too many credits has taken this one's.
+  if (credits_[rank].unconsumed[lane] != 0) --credits_[rank].unconsumed[lane];
+  credits_[rank].owed[lane] = std::uint8_t(credits_[rank].owed[lane] + unsent.credits);
+}
+
 void group_context::consumed(std::uint32_t rank, std::uint64_t operation) noexcept {
   if (++credits_[rank].owed[lane_of(operation)] < credits_per_frame) return;
   group_protocol::frame f{.kind = kind::credit, .group = id_, .operation = operation};
@@ -446,6 +464,8 @@ void group_context::consumed(std::uint32_t rank, std::uint64_t operation) noexce
 void group_context::on_credit(std::uint32_t from, const group_protocol::frame& f) {
   std::uint8_t& unconsumed = credits_[from].unconsumed[lane_of(f.operation)];
   unconsumed = std::uint8_t(unconsumed - std::min<std::uint32_t>(unconsumed, f.credits));
+  // Messages by tag are announced, and do not stall.
+  if (lane_of(f.operation) != 0) return;
   while (unconsumed < eager_window) {
     outgoing_frame* const next = stalled_.find(
         [&](const outgoing_frame& o) { return static_cast<const outbound&>(o).peer == from; });

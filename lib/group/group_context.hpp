@@ -97,6 +97,8 @@ class group_context final : public counted, public list_hook<group_context> {
   [[nodiscard]] std::uint32_t take_owed(std::uint32_t rank, std::uint64_t operation) noexcept;
   /// Returns true if an eager message may be sent to that rank now, and counts it.
   [[nodiscard]] bool try_take_credit(std::uint32_t rank, std::uint64_t operation) noexcept;
+  /// A message by tag, with its credits, will not be sent.
+  void return_credit(std::uint32_t rank, const group_protocol::frame& unsent) noexcept;
   /// Answers an offer of that rank whose memory will not be used.
   void release(std::uint32_t rank, const group_protocol::frame& offer) noexcept;
   void keep_early(intrusive_list<early_frame>& in, std::uint32_t rank,

@@ -23,9 +23,13 @@ class rank_link final : public message_channel {
   void leave() noexcept { world_ = nullptr; }
   [[nodiscard]] cordma::agent& lender() noexcept { return *agent(); }
 
+  /// Breaks the connection: the peer does what no rank does.
+  void accuse(const failure& why) noexcept { break_connection(why); }
+
   const std::uint32_t rank;           ///< the peer's, of the whole
   const std::size_t write_bytes_max;  ///< the longest WRITE
   queue_pair* const data;             ///< valid until the link has failed
+  std::uint32_t told = 0;             ///< `dropped_frame`s that wait
 
  private:
   void on_message() noexcept override;

@@ -39,16 +39,15 @@ void survivors::ask() noexcept {
     return try_to_decide();
   }
   want(decider);
-  group_.whole().tell(group_.member(decider), {.kind = kind::ready, .group = group_.id()});
 }
 
-/// Has a connection made, and the rank asked whether it lives.
+/// Asks the rank that decides, or one that may have heard a decision.
 void survivors::want(std::uint32_t rank) noexcept {
   if (awaited_[rank]) return;
   awaited_[rank] = true;
   rank_peer& p = group_.whole().peer(group_.member(rank));
   group_.whole().begin_wait(p);
-  group_.whole().want(p);
+  group_.whole().tell(p.rank, {.kind = kind::ready, .group = group_.id()});
 }
 
 void survivors::end_waits() noexcept {
@@ -72,13 +71,18 @@ void survivors::try_to_decide() noexcept {
   decided_.set();
 }
 
+std::string survivors::bitmap() const {
+  if (!decision_) return {};
+  std::string map((group_.size() + 7) / 8, '\0');
+  for (std::uint32_t r = 0; r < group_.size(); ++r)
+    if ((*decision_)[r]) map[r / 8] = char(map[r / 8] | 1 << r % 8);
+  return map;
+}
+
 void survivors::tell(std::uint32_t rank) noexcept {
   try {
-    std::string bitmap((group_.size() + 7) / 8, '\0');
-    for (std::uint32_t r = 0; r < group_.size(); ++r)
-      if ((*decision_)[r]) bitmap[r / 8] = char(bitmap[r / 8] | 1 << r % 8);
     group_.whole().tell(group_.member(rank), {.kind = kind::decision, .group = group_.id()},
-                        std::move(bitmap));
+                        bitmap());
   } catch (const std::bad_alloc&) {
     group_.whole().cut_off(group_.member(rank), errno_failure(ENOMEM, "group::shrink"));
   }

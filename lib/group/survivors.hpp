@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace cordma::detail {
@@ -18,8 +19,9 @@ class group_context;
 /// Agrees with the other ranks of a failed group on who survives.
 ///
 /// The lowest rank that is not gone decides, once each rank that is not gone has asked it to: all
-/// of these survive. When it dies, the next lowest decides. A rank that knows of a decision tells
-/// it to all when another rank dies: so there is never a second one.
+/// of these survive. When it dies, the next lowest asks all others, and decides. A rank that knows
+/// of a decision tells it to all when another rank dies. Whoever asks is told, also after the group
+/// was dropped. So no rank that lives is left out by a second decision.
 ///
 /// States:
 ///   idle     the program has not asked on this rank. Questions and decisions of others are kept.
@@ -28,9 +30,19 @@ class group_context;
 class survivors {
  public:
   explicit survivors(group_context& g);
+  survivors(const survivors&) = delete;
+  ~survivors() { end_waits(); }
 
   /// Gives the ranks that survive. \errors errc::rank_failed: this one does not, for the others.
   static task<std::vector<std::uint32_t>> agree(counted_ref<group_context> g);
+
+  /// Returns the decision as its frame has it; empty: there is none.
+  [[nodiscard]] std::string bitmap() const;
+
+  /// Tells that rank of the decision, if there is one.
+  void pass_on(std::uint32_t rank) noexcept {
+    if (decision_) tell(rank);
+  }
 
   void on_ready(std::uint32_t from) noexcept;
   /// \errors errc::bad_frame.

@@ -41,7 +41,7 @@ class tagged_messages::arrival : public operation_base<arrival>,
     stopped_ = env.stop.stop_requested();
     if (stopped_ || messages_.group_.failed() || is_sender_gone()) return true;
     messages_.waiting_.push_back(*this);
-    if (from) whole().begin_wait(sender());
+    if (awaits_peer()) whole().begin_wait(sender());
     begin(w, env);
     return false;
   }
@@ -56,8 +56,11 @@ class tagged_messages::arrival : public operation_base<arrival>,
     leave();
     suspension::end();
   }
+  [[nodiscard]] bool awaits_peer() const noexcept {
+    return from && *from != messages_.group_.rank();
+  }
   [[nodiscard]] bool is_sender_gone() const noexcept {
-    return from && *from != messages_.group_.rank() && messages_.group_.is_gone(*from);
+    return awaits_peer() && messages_.group_.is_gone(*from);
   }
 
   const std::optional<unsigned> from;
@@ -72,7 +75,7 @@ class tagged_messages::arrival : public operation_base<arrival>,
   void leave() noexcept {
     if (!list_hook<arrival>::is_linked()) return;
     list_hook<arrival>::unlink();
-    if (from) whole().end_wait(sender());
+    if (awaits_peer()) whole().end_wait(sender());
   }
   [[nodiscard]] early_frame* first() const noexcept {
     return messages_.arrived_.empty() ? nullptr : &messages_.arrived_.front();
@@ -86,12 +89,17 @@ class tagged_messages::arrival : public operation_base<arrival>,
   bool stopped_ = false;
 };
 
-/// A message on its way to the link. Ends when its bytes are copied.
+/// A message on its way to the link. Ends when its bytes are copied. A stop, or the end of its
+/// task, withdraws it while it waits for the link.
 struct tagged_messages::eager_send : outgoing_frame,
                                      operation_base<eager_send>,
                                      private suspension {
   using value_type = void;
-  eager_send() noexcept : suspension{nullptr} {
+  eager_send(group_context& g, std::uint32_t to, const group_protocol::frame& f,
+             std::span<const std::byte> of) noexcept
+      : suspension{&on_stop}, group{g}, to_rank{to}, sent{f} {
+    group_protocol::encode(f, open_head(group_protocol::header_bytes));
+    bytes = of;
     frame.kind = message_protocol::kind::data;
     on_posted = [](outgoing_frame& self, const std::optional<failure>& reason) noexcept {
       auto& s = static_cast<eager_send&>(self);
@@ -102,18 +110,53 @@ struct tagged_messages::eager_send : outgoing_frame,
   }
   bool start(waiter& w, const environment& env) noexcept {
     if (has_ended) return true;
-    begin(w, {env.scheduler, {}});
+    group.whole().begin_wait(peer());
+    is_counted = true;
+    begin(w, env);
     return false;
   }
-  [[nodiscard]] bool failed() const noexcept { return why.has_value(); }
-  result<void> take_result() noexcept { return why ? result<void>{*why} : result<void>{}; }
+  ~eager_send() {
+    if (is_counted) group.whole().end_wait(peer());
+    if (!has_ended) withdraw();
+  }
+  [[nodiscard]] bool failed() const noexcept { return is_stopped || why.has_value(); }
+  result<void> take_result() noexcept {
+    if (is_stopped) return cancelled_result;
+    return why ? result<void>{*why} : result<void>{};
+  }
 
+ private:
+  static void on_stop(stop_callback& callback) noexcept {
+    auto& self = static_cast<eager_send&>(static_cast<suspension&>(callback));
+    if (!self.list_hook<outgoing_frame>::is_linked()) return;
+    self.withdraw();
+    self.is_stopped = true;
+    self.suspension::end();
+  }
+  void withdraw() noexcept {
+    list_hook<outgoing_frame>::unlink();
+    has_ended = true;
+    group.return_credit(to_rank, sent);
+  }
+  [[nodiscard]] rank_peer& peer() const noexcept {
+    return group.whole().peer(group.member(to_rank));
+  }
+
+  group_context& group;
+  const std::uint32_t to_rank;
+  const group_protocol::frame sent;
   bool has_ended = false;
+  bool is_counted = false;
+  bool is_stopped = false;
   std::optional<failure> why;
 };
 
-tagged_messages::tagged_messages(group_context& g) noexcept
-    : group_{g}, transfers_{g, group_protocol::tagged_operation, {}, nullptr} {}
+tagged_messages::tagged_messages(group_context& g)
+    : group_{g}, transfers_{g, group_protocol::tagged_operation, {}, nullptr}, empties_(g.size()) {}
+
+tagged_messages::~tagged_messages() {
+  while (!arrived_.empty()) group_.drop_early(arrived_.front());
+}
 
 bool tagged_messages::is_for(const early_frame& e, const arrival& a) const noexcept {
   return (!a.from || group_.rank_of(e.from) == *a.from) && (!a.tag || e.frame.call.root == *a.tag);
@@ -171,20 +214,27 @@ task<> tagged_messages::send(counted_ref<group_context> g, const_local_mr_slice 
   f.call.root = tag;
   if (to == group.rank()) co_return messages.on_arrival(to, f, bytes.bytes());
   const bool is_small = bytes.size_bytes() <= group.whole().eager_max();
-  // An empty message has nothing that a receive could offer memory for.
-  if (bytes.empty() || (is_small && group.try_take_credit(to, f.operation))) {
+  if (is_small && group.try_take_credit(to, f.operation)) {
     f.credits = group.take_owed(to, f.operation);
-    eager_send message;
-    group_protocol::encode(f, message.open_head(group_protocol::header_bytes));
-    message.bytes = bytes.bytes();
+    eager_send message{group, to, f, bytes.bytes()};
     group.whole().send(group.member(to), message);
     const auto sent = co_await as_result(message);
-    if (!sent.has_value()) group.fail_for(sent.failure(), to);
+    if (sent.is_cancelled()) throw cancelled{};
+    if (sent.has_failure()) group.fail_for(sent.failure(), to);
     if (group.failed()) throw error{*group.failed()};
     co_return;
   }
+  if (messages.transfers_.messages() >= announced_max || messages.empties_[to] >= announced_max)
+    throw_failure(errc::limit_exceeded, "group::send",
+                  detail_text("%u messages by tag wait for their receives, the most there can be",
+                              unsigned{announced_max}));
   f.kind = kind::announce;
   group.whole().tell(group.member(to), f);
+  if (bytes.empty()) {
+    // No receive has memory to offer for it, so nothing is left to do.
+    ++messages.empties_[to];
+    co_return;
+  }
   outgoing message{messages.transfers_, to, f.step, bytes};
   struct retraction : stop_callback {
     retraction(collective& c, outgoing& m) noexcept
@@ -234,6 +284,13 @@ task<group::message> tagged_messages::receive(counted_ref<group_context> g, loca
       co_return about;
     }
     group.drop_early(*next.came.release());
+    if (about.size_bytes == 0) {
+      // The sender counts the messages that nobody has taken.
+      group.whole().tell(
+          group.member(sender),
+          {.kind = kind::credit, .group = group.id(), .operation = f.operation, .step = f.step});
+      co_return about;
+    }
     incoming message{messages.transfers_, sender, f.step, into.first(about.size_bytes)};
     static_cast<void>(co_await as_result(message));
     if (!message.failed()) co_return about;

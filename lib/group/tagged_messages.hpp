@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace cordma::detail {
 
@@ -18,7 +19,11 @@ namespace cordma::detail {
 /// is in `waiting_` until a message comes for it. `group_context` tells of frames.
 class tagged_messages {
  public:
-  explicit tagged_messages(group_context& g) noexcept;
+  /// Messages of one group that are announced, or on their way behind that.
+  static constexpr std::uint32_t announced_max = 1024;
+
+  explicit tagged_messages(group_context& g);
+  ~tagged_messages();
 
   static task<> send(counted_ref<group_context> g, const_local_mr_slice bytes, std::uint32_t to,
                      std::uint32_t tag);
@@ -31,6 +36,10 @@ class tagged_messages {
   void on_arrival(std::uint32_t from, const group_protocol::frame& f,
                   std::span<const std::byte> bytes);
   void on_retract(std::uint32_t from, const group_protocol::frame& f) noexcept;
+  /// The rank `from` has taken a message without bytes.
+  void on_taken(std::uint32_t from) noexcept {
+    if (empties_[from] != 0) --empties_[from];
+  }
   void on_rank_gone(std::uint32_t rank) noexcept;
   void fail(const failure& why) noexcept;
 
@@ -44,6 +53,7 @@ class tagged_messages {
   group_context& group_;
   collective transfers_;
   std::uint32_t last_number_ = 0;
+  std::vector<std::uint32_t> empties_;  ///< messages without bytes that a rank has not taken
   intrusive_list<early_frame> arrived_;
   intrusive_list<arrival> waiting_;
 };

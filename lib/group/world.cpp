@@ -19,6 +19,8 @@ namespace {
 
 /// Frames of one peer that may wait for this rank.
 constexpr std::uint32_t early_frames_max = 4096;
+/// Frames for one peer that nobody waits for, and that the peer has not taken.
+constexpr std::uint32_t told_frames_max = 8192;
 
 }  // namespace
 
@@ -36,7 +38,9 @@ dropped_frame::dropped_frame(const group_protocol::frame& f, std::string t) : te
   group_protocol::encode(f, open_head(std::uint32_t(group_protocol::size_of(f.kind))));
   bytes = std::as_bytes(std::span{text});
   on_posted = [](outgoing_frame& self, const std::optional<failure>&) noexcept {
-    delete static_cast<dropped_frame*>(&self);
+    auto* const frame = static_cast<dropped_frame*>(&self);
+    if (frame->link != nullptr) --frame->link->told;
+    delete frame;
   };
 }
 
@@ -63,7 +67,16 @@ void world::send(std::uint32_t to, outgoing_frame& o) noexcept {
 
 void world::tell(std::uint32_t to, const group_protocol::frame& f, std::string text) noexcept {
   try {
-    send(to, *new dropped_frame{f, std::move(text)});
+    auto* const told = new dropped_frame{f, std::move(text)};
+    const counted_ref<rank_link> link = peer(to).link;
+    if (!link) return send(to, *told);
+    told->link = link.get();
+    const bool is_flood = ++link->told > told_frames_max;
+    link->send(*told);
+    if (is_flood)
+      link->accuse({.code = errc::limit_exceeded,
+                    .call = "group",
+                    .detail = "asks more than it takes answers to"});
   } catch (const std::bad_alloc&) {
     cut_off(to, errno_failure(ENOMEM, "group"));
   }
@@ -103,7 +116,7 @@ void world::on_tick(timer& self) noexcept {
       w.want(*p);
       continue;
     }
-    p->silent_ticks = p->was_heard || p->waits == 0 ? 0 : std::uint16_t(p->silent_ticks + 1);
+    p->silent_ticks = p->was_heard || p->waits == 0 ? 0 : p->silent_ticks + 1;
     p->was_heard = false;
     if (p->waits == 0) continue;
     if (p->silent_ticks >= w.silent_ticks_max_) {
@@ -147,16 +160,34 @@ void world::lose(rank_peer& p, rank_peer::state how, const failure& why) noexcep
     if (!sweeper_.is_linked()) executor_.schedule(sweeper_);
   }
   fail_all(p.unsent, why);
-  intrusive_list<group_context> all;
-  all.splice_back(groups_list_);
-  while (!all.empty()) {
-    group_context& c = all.pop_front();
-    groups_list_.push_back(c);
-    const counted_ref stay{c};
-    c.on_rank_gone(p.rank);
-  }
+  p.is_told = false;
+  tell_groups();
   changed_.set();
   changed_.reset();
+}
+
+/// Tells all groups of the ranks that are gone. A group that hears of one may lose another.
+void world::tell_groups() noexcept {
+  if (is_telling_) return;
+  is_telling_ = true;
+  const auto next = [&] {
+    return std::ranges::find_if(peers_, [](const std::unique_ptr<rank_peer>& p) {
+      return p != nullptr && p->is_gone() && !p->is_told;
+    });
+  };
+  for (auto at = next(); at != peers_.end(); at = next()) {
+    rank_peer& p = **at;
+    p.is_told = true;
+    intrusive_list<group_context> all;
+    all.splice_back(groups_list_);
+    while (!all.empty()) {
+      group_context& c = all.pop_front();
+      groups_list_.push_back(c);
+      const counted_ref stay{c};
+      c.on_rank_gone(p.rank);
+    }
+  }
+  is_telling_ = false;
 }
 
 // ---- groups
@@ -176,7 +207,11 @@ void world::add(group_context& c) {
     }
     const std::unique_ptr<early_frame> owned{&e};
     --peer(e.from).early;
-    c.on_frame(e.from, e.frame, e.bytes(), {});
+    try {
+      c.on_frame(e.from, e.frame, e.bytes(), {});
+    } catch (...) {
+      cut_off(e.from, caught("group"));
+    }
   }
 }
 
@@ -186,7 +221,7 @@ void world::remove(group_context& c) noexcept {
   groups_.erase(at);
   c.list_hook<group_context>::unlink();
   // A rank that still sends to this one there is told that it has left.
-  left_.insert(c.id());
+  left_.insert_or_assign(c.id(), c.vote().bitmap());
 }
 
 void world::on_frame(std::uint32_t from, const group_protocol::frame& f,
@@ -219,7 +254,7 @@ void world::on_dead(std::uint32_t from, const group_protocol::frame& f,
                                           text.data())};
   if (f.step != rank()) return cut_off(f.step, why);
   // Other ranks go on without this one, which cannot reach all of them.
-  cut_off(from, why);
+  lose(peer(from), rank_peer::state::dead, why);
 }
 
 void world::answer_for_left(std::uint32_t to, const group_protocol::frame& f) noexcept {
@@ -228,7 +263,10 @@ void world::answer_for_left(std::uint32_t to, const group_protocol::frame& f) no
     answer.kind = kind::released;
     tell(to, answer);
   }
-  if (f.kind == kind::offer || f.kind == kind::eager || f.kind == kind::announce)
+  if (f.kind == kind::ready && !left_.at(f.group).empty())
+    return tell(to, {.kind = kind::decision, .group = f.group}, left_.at(f.group));
+  if (f.kind == kind::offer || f.kind == kind::eager || f.kind == kind::announce ||
+      f.kind == kind::ready)
     tell(to, {.kind = kind::left, .group = f.group});
 }
 

@@ -20,7 +20,6 @@
 #include <span>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 namespace cordma {
@@ -36,6 +35,7 @@ class world;
 struct dropped_frame : outgoing_frame, frame_cache::recycled {
   explicit dropped_frame(const group_protocol::frame& f, std::string text = {});
   std::string text;
+  rank_link* link = nullptr;  ///< counts the frame while it waits
 };
 
 /// Tells frames that they will never be posted.
@@ -86,7 +86,8 @@ struct rank_peer : private waiter {
   const std::uint32_t rank;
   state now = state::unconnected;
   bool was_heard = false;  ///< since the last tick
-  std::uint16_t silent_ticks = 0;
+  bool is_told = false;    ///< gone, and the groups know
+  std::uint32_t silent_ticks = 0;
   std::uint32_t waits = 0;      ///< transfers that wait for the peer
   bool is_connecting = false;   ///< `connect` of this side runs
   std::uint32_t early = 0;      ///< frames of it that came before this rank was ready
@@ -184,6 +185,7 @@ class world final : public counted {
   task<> dial(rank_peer& p);
   void arm_ticker() noexcept;
   void lose(rank_peer& p, rank_peer::state how, const failure& why) noexcept;
+  void tell_groups() noexcept;
   static void on_tick(timer& self) noexcept;
   void on_dead(std::uint32_t from, const group_protocol::frame& f,
                std::span<const std::byte> bytes);
@@ -216,10 +218,12 @@ class world final : public counted {
   std::vector<std::unique_ptr<rank_peer>> peers_;
   std::unordered_map<std::uint64_t, group_context*> groups_;
   intrusive_list<group_context> groups_list_;
-  std::unordered_set<std::uint64_t> left_;  ///< groups that this rank has left
-  intrusive_list<early_frame> early_;       ///< frames of groups that this rank has not made yet
+  /// Groups that this rank has left, with the decision on their survivors, if there was one.
+  std::unordered_map<std::uint64_t, std::string> left_;
+  intrusive_list<early_frame> early_;  ///< frames of groups that this rank has not made yet
   ticker ticker_{*this};
   sweeper sweeper_{*this};
+  bool is_telling_ = false;                ///< `tell_groups` runs
   std::vector<cordma::connection> swept_;  ///< lost in the middle of a reap
   acceptor acceptor_;
   event changed_;  ///< set when a connection came

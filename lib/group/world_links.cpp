@@ -26,10 +26,14 @@ constexpr std::chrono::milliseconds redial_delay{50};
 /// How long a peer that was let in may take until its connection is there.
 constexpr std::chrono::seconds handshake_max{5};
 constexpr std::string_view crossing = "the lower rank connects";
+constexpr std::string_view not_met = "this rank has not met the others yet";
+constexpr std::string_view is_connected = "that rank is connected already";
 /// Ranks that somebody waits for are asked so often whether they live.
 constexpr std::chrono::seconds tick_max{1};
 /// Questions without an answer in `silence_max`, at least.
 constexpr unsigned questions_least = 4;
+constexpr std::size_t buffer_bytes_least = 128;
+constexpr std::chrono::milliseconds silence_least{10};
 
 /// The first bytes that two ranks show each other, in `connection_options::private_data`.
 struct greeting {
@@ -63,6 +67,18 @@ std::optional<greeting> decode(const std::array<std::byte, 64>& in) noexcept {
   return g;
 }
 
+const group_options& checked(const group_options& o) {
+  if (o.buffer_bytes < buffer_bytes_least)
+    throw_failure(errc::limit_exceeded, "group::join",
+                  detail_text("group_options::buffer_bytes is %zu; the least is %zu",
+                              o.buffer_bytes, buffer_bytes_least));
+  if (duration{o.silence_max} < silence_least)
+    throw_failure(errc::limit_exceeded, "group::join",
+                  detail_text("group_options::silence_max is %lld ns; the least is 10 ms",
+                              static_cast<long long>(duration{o.silence_max}.count())));
+  return o;
+}
+
 task<> say_goodbye(connection conn) { co_await conn.close(); }
 
 }  // namespace
@@ -86,7 +102,7 @@ world::acceptor::acceptor() noexcept
 world::world(runtime& rt, const group_options& options)
     : rt_{rt},
       executor_{rt.executor()},
-      options_{options},
+      options_{checked(options)},
       algorithms_{configured_algorithms(options.algorithms.view())},
       settings_{hash_of(algorithms_.to_string(), std::uint64_t{options.reproducible})},
       tick_{std::min<duration>(duration{options.silence_max} / questions_least, tick_max)},
@@ -96,6 +112,7 @@ world::world(runtime& rt, const group_options& options)
 world::~world() {
   watch_.reset();
   accepting_.reset();
+  while (!early_.empty()) delete &early_.front();
   for (const std::unique_ptr<rank_peer>& p : peers_) {
     if (p == nullptr) continue;
     p->dialing_.reset();
@@ -173,12 +190,11 @@ void world::admit(connection_request& request) {
   if (g->settings != settings_)
     return request.refuse(
         "group_options::algorithms, CORDMA_COLLECTIVES or group_options::reproducible differ");
-  // Before this rank knows the others, connections wait for `accept_all`.
-  if (peers_.empty()) return;
+  if (peers_.empty()) return request.refuse(not_met);
   if (g->name != roster_.name || g->size != size() || g->rank >= size() || g->rank == rank())
     return request.refuse("a rank of another group");
   rank_peer& p = peer(g->rank);
-  if (p.now == rank_peer::state::open) return request.refuse("that rank is connected already");
+  if (p.now == rank_peer::state::open) return request.refuse(is_connected);
   if (p.is_gone()) return request.refuse("that rank was cut off");
   if (p.is_connecting && rank() < p.rank) return request.refuse(crossing);
   p.expected_until = executor_.after(handshake_max);
@@ -243,10 +259,16 @@ task<> world::dial(rank_peer& p) {
       co_return;
     }
     const failure why = made.failure();
-    if (why.code == errc::refused && why.detail.view().find(crossing) != std::string_view::npos) {
+    const auto says = [&](std::string_view text) {
+      return why.code == errc::refused && why.detail.view().find(text) != std::string_view::npos;
+    };
+    const bool may_be_late =
+        says(not_met) || (roster_.may_come_late && why.code == std::errc::connection_refused);
+    if (!executor_.is_past(p.expected_until)) continue;
+    // The peer's own connection may end up here after this answer.
+    if (says(crossing) || (says(is_connected) && p.expected_until == time_point{})) {
       p.expected_until = executor_.after(2 * handshake_max);
-    } else if (roster_.may_come_late && why.code == std::errc::connection_refused &&
-               !executor_.is_past(meeting_ends_)) {
+    } else if (may_be_late && !executor_.is_past(meeting_ends_)) {
       co_await executor_.sleep_for(redial_delay);
     } else {
       cut_off(p.rank, why);
