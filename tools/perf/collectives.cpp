@@ -118,14 +118,7 @@ task<> collectives_rank::share_plan() {
 }
 
 task<> collectives_rank::measure_all() {
-  std::uint64_t in_bytes = 0;
-  std::uint64_t out_bytes = 0;
-  for (const planned_case& c : plan_) {
-    in_bytes = std::max(in_bytes, c.of(group_.size()).in_bytes(group_.rank()));
-    out_bytes = std::max(out_bytes, c.of(group_.size()).out_bytes(group_.rank()));
-  }
-  collective_timing timing{group_, in_bytes, out_bytes,
-                           std::chrono::nanoseconds{std::int64_t(head_.duration_ns)}};
+  collective_timing timing{group_, std::chrono::nanoseconds{std::int64_t(head_.duration_ns)}};
   for (const planned_case& c : plan_) {
     std::optional<progress_line> line;
     if (decides()) {
