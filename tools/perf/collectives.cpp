@@ -48,8 +48,7 @@ class collectives_rank {
   collectives_rank(cordma::runtime& rt, const collectives_options& o) : rt_{rt}, options_{o} {}
 
   task<> live(cordma::meeting how, rank_outcome& outcome) {
-    const cordma::group_options options;
-    group_ = co_await cordma::group::join(rt_, std::move(how), options);
+    group_ = co_await cordma::group::join(rt_, std::move(how));
     try {
       co_await share_plan();
       if (!plan_.empty()) co_await measure_all();
