@@ -78,7 +78,7 @@ def unknown_metrics(text, source):
 
 def unknown_words(root, text):
     """Paths, options of the build and options of cordma-perf that there are not."""
-    options = (root / "tools/perf/options.cpp").read_text()
+    options = "".join((root / f"tools/perf/{name}.cpp").read_text() for name in ("options", "collective_arguments"))
     of_build = (root / "meson_options.txt").read_text()
     perf = "cordma-perf" in text
     for word in re.findall(r"[^\s\[\]]+", re.sub(r"#[^\n]*", "", text)):

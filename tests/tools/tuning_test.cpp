@@ -1,5 +1,7 @@
 #include "perf/tuning.hpp"
 
+#include "perf/collective_report.hpp"
+
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -117,4 +119,16 @@ TEST_CASE("the text of a table is read back before anybody sees it", "[tools]") 
   ranges.front().by = *std::ranges::find(all, "two_level"s, &algorithm::name);
   CHECK_THROWS_WITH(table_text(ranges, results, nullptr),
                     Catch::Contains("\"broadcast=two_level@..64:4..4\" chooses binomial"));
+}
+
+TEST_CASE("a text that is too long for a program's options says where it fits", "[tools]") {
+  const std::vector<collective_result> results{broadcast_of(64, 2, 1)};
+  tuned_table table{.ranges = find_tuned_ranges(results)};
+  table.text = table_text(table.ranges, results, nullptr);
+  CHECK_THAT(tuned_rows(table, results),
+             Catch::Contains("For group_options::algorithms, or CORDMA_COLLECTIVES, of 4 ranks") &&
+                 Catch::EndsWith("\nbroadcast=chain@..64:4..4\n"));
+  while (table.text.size() <= 480) table.text += ",broadcast=chain@..64:4..4";
+  CHECK_THAT(tuned_rows(table, results),
+             Catch::Contains("For CORDMA_COLLECTIVES (group_options::algorithms is too short)"));
 }

@@ -41,7 +41,7 @@ collective_arguments::collective_arguments(CLI::App& app)
               "Measure all algorithms, and print a table of the fastest; sizes 64:4M");
   to.add_option("--mode", mode_, "event (default), busy or adaptive");
   to.add_option("--duration", duration_, "Seconds of each line; default 0.2");
-  to.add_option("--memory", memory_, "That a rank may take; default 2G");
+  to.add_option("--memory", memory_, "That an operation may take on a rank; default 2G");
   to.add_option("--device", options_.device, "Default: the first that is active, else soft0");
   to.add_option("--json", json_, "Write the results to this file, too; without one, print no table")
       ->expected(0, 1);

@@ -4,6 +4,8 @@
 #include "size.hpp"
 #include "text.hpp"
 
+#include <cordma/group/group_options.hpp>
+
 namespace perf {
 namespace {
 
@@ -12,6 +14,10 @@ const char* name_of(const collective_case& c) { return cordma::detail::to_string
 std::string range_text(const tuned_range& r) {
   return (r.first_bytes == 0 ? "" : size_text(r.first_bytes)) + ".." +
          (r.last_bytes == 0 ? "" : size_text(r.last_bytes));
+}
+
+bool fits_options(const std::string& text) {
+  return decltype(cordma::group_options::algorithms){text}.view() == text;
 }
 
 void append_tuned(std::string& out, const tuned_table& t) {
@@ -67,7 +73,10 @@ std::string tuned_rows(const tuned_table& t, const std::vector<collective_result
   for (const tuned_range& r : t.ranges)
     append(out, "%-14s %-13s %-19s %5.2f\n", cordma::detail::to_string(r.by->kind),
            range_text(r).c_str(), r.by->name, r.gain);
-  append(out, "\nFor group_options::algorithms, or CORDMA_COLLECTIVES, of %u ranks:\n", ranks);
+  append(out, "\nFor %s, of %u ranks:\n",
+         fits_options(t.text) ? "group_options::algorithms, or CORDMA_COLLECTIVES"
+                              : "CORDMA_COLLECTIVES (group_options::algorithms is too short)",
+         ranks);
   return out + t.text + '\n';
 }
 

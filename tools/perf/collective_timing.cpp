@@ -25,6 +25,10 @@ double ns_since(clock::time_point start) {
   return std::chrono::duration<double, std::nano>(clock::now() - start).count();
 }
 
+cordma::local_mr memory_of(cordma::runtime& rt, std::uint64_t size_bytes) {
+  return size_bytes == 0 ? cordma::local_mr{} : rt.memory().allocate_zeroed(size_bytes);
+}
+
 }  // namespace
 
 /// An algorithm of a case, with the table by which it is chosen.
@@ -33,13 +37,6 @@ struct collective_timing::contender {
   algorithm_table table;
   std::uint64_t count = 1;  ///< operations in a round
 };
-
-collective_timing::collective_timing(cordma::group& g, std::uint64_t in_bytes,
-                                     std::uint64_t out_bytes, std::chrono::nanoseconds duration)
-    : group_{g}, ns_each_round_{double(duration.count()) / double(collective_rounds)} {
-  if (in_bytes != 0) in_ = g.runtime().memory().allocate_zeroed(in_bytes);
-  if (out_bytes != 0) out_ = g.runtime().memory().allocate_zeroed(out_bytes);
-}
 
 cordma::task<double> collective_timing::run(const collective_case& what, const contender& by,
                                             std::uint64_t count) {
@@ -78,6 +75,10 @@ cordma::task<collective_result> collective_timing::measure(planned_case planned)
   std::vector<contender> all;
   for (const algorithm* const a : planned.chosen())
     all.push_back({a, context.whole().algorithms().with(*a)});
+  in_ = {};
+  out_ = {};
+  in_ = memory_of(group_.runtime(), what.in_bytes(group_.rank()));
+  out_ = memory_of(group_.runtime(), what.out_bytes(group_.rank()));
   for (contender& one : all) co_await warm_up(what, one);
 
   std::vector<double> ns;

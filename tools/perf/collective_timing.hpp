@@ -14,9 +14,9 @@ namespace perf {
 /// Measures cases on one rank of a group, with all other ranks.
 class collective_timing {
  public:
-  /// \param memory_bytes  of `in` and of `out`, for the largest case.
-  collective_timing(cordma::group& g, std::uint64_t in_bytes, std::uint64_t out_bytes,
-                    std::chrono::nanoseconds duration);
+  /// \param duration  of each algorithm, all rounds together.
+  collective_timing(cordma::group& g, std::chrono::nanoseconds duration) noexcept
+      : group_{g}, ns_each_round_{double(duration.count()) / double(collective_rounds)} {}
 
   /// Measures the algorithms of a case in turns, so that a disturbance meets them all. All ranks
   /// get the same times.
@@ -28,7 +28,7 @@ class collective_timing {
   cordma::task<> warm_up(const collective_case& what, contender& by);
 
   cordma::group& group_;
-  cordma::local_mr in_, out_;
+  cordma::local_mr in_, out_;  ///< the memory of the present case
   const double ns_each_round_;
 };
 

@@ -48,8 +48,7 @@ class collectives_rank {
   collectives_rank(cordma::runtime& rt, const collectives_options& o) : rt_{rt}, options_{o} {}
 
   task<> live(cordma::meeting how, rank_outcome& outcome) {
-    const cordma::group_options options;
-    group_ = co_await cordma::group::join(rt_, std::move(how), options);
+    group_ = co_await cordma::group::join(rt_, std::move(how));
     try {
       co_await share_plan();
       if (!plan_.empty()) co_await measure_all();
@@ -118,14 +117,7 @@ task<> collectives_rank::share_plan() {
 }
 
 task<> collectives_rank::measure_all() {
-  std::uint64_t in_bytes = 0;
-  std::uint64_t out_bytes = 0;
-  for (const planned_case& c : plan_) {
-    in_bytes = std::max(in_bytes, c.of(group_.size()).in_bytes(group_.rank()));
-    out_bytes = std::max(out_bytes, c.of(group_.size()).out_bytes(group_.rank()));
-  }
-  collective_timing timing{group_, in_bytes, out_bytes,
-                           std::chrono::nanoseconds{std::int64_t(head_.duration_ns)}};
+  collective_timing timing{group_, std::chrono::nanoseconds{std::int64_t(head_.duration_ns)}};
   for (const planned_case& c : plan_) {
     std::optional<progress_line> line;
     if (decides()) {

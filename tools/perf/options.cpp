@@ -81,11 +81,11 @@ cordma::endpoint parse_server(const std::string& text, std::uint16_t port) {
 /// `--local` is another name of `local`, and `--collectives` of `collectives`.
 std::vector<std::string> arguments_of(int argc, char** argv) {
   std::vector<std::string> all(argv + 1, argv + argc);
-  for (const char* const name : {"local", "collectives"}) {
-    const auto flag = std::ranges::find(all, std::string{"--"} + name);
+  for (const std::string name : {"--local", "--collectives"}) {
+    const auto flag = std::ranges::find(all, name);
     if (flag == all.end()) continue;
     all.erase(flag);
-    all.insert(all.begin(), name);
+    all.insert(all.begin(), name.substr(2));
   }
   std::ranges::reverse(all);  // CLI11 wants the last argument first.
   return all;
