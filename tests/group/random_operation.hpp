@@ -26,7 +26,7 @@ struct random_operation {
   collective_kind kind{};
   bool is_uneven = false;
   bool is_in_place = false;
-  std::size_t bytes = 0;  ///< of a block where there are blocks; else of all
+  std::size_t bytes = 0;  ///< length of a block where there are blocks; else of all
   unsigned root = 0;      ///< modulo the ranks
   element_type type{};
   reduction how{};
