@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds redial_delay{50};
 constexpr std::chrono::seconds handshake_max{5};
 constexpr std::string_view crossing = "the lower rank connects";
 constexpr std::string_view not_met = "this rank has not met the others yet";
-constexpr std::string_view is_connected = "that rank is connected already";
+constexpr std::string_view connected_already = "that rank is connected already";
 /// Ranks that somebody waits for are asked so often whether they live.
 constexpr std::chrono::seconds tick_max{1};
 /// Questions without an answer in `silence_max`, at least.
@@ -194,7 +194,7 @@ void world::admit(connection_request& request) {
   if (g->name != roster_.name || g->size != size() || g->rank >= size() || g->rank == rank())
     return request.refuse("a rank of another group");
   rank_peer& p = peer(g->rank);
-  if (p.now == rank_peer::state::open) return request.refuse(is_connected);
+  if (p.now == rank_peer::state::open) return request.refuse(connected_already);
   if (p.is_gone()) return request.refuse("that rank was cut off");
   if (p.is_connecting && rank() < p.rank) return request.refuse(crossing);
   p.expected_until = executor_.after(handshake_max);
@@ -266,7 +266,7 @@ task<> world::dial(rank_peer& p) {
         says(not_met) || (roster_.may_come_late && why.code == std::errc::connection_refused);
     if (!executor_.is_past(p.expected_until)) continue;
     // The peer's own connection may end up here after this answer.
-    if (says(crossing) || (says(is_connected) && p.expected_until == time_point{})) {
+    if (says(crossing) || (says(connected_already) && p.expected_until == time_point{})) {
       p.expected_until = executor_.after(2 * handshake_max);
     } else if (may_be_late && !executor_.is_past(meeting_ends_)) {
       co_await executor_.sleep_for(redial_delay);
