@@ -54,7 +54,7 @@ typedef struct cordma_memory_handle* cordma_memory;
 typedef struct cordma_remote_handle* cordma_remote;
 
 /**
- * What calls return. 1 to 33 are the numbers of cordma::errc (docs/errors.md); those below are what
+ * What calls return. 1 to 35 are the numbers of cordma::errc (docs/errors.md); those below are what
  * C programs mostly ask for. 100 + n is n of ibv_wc_status (ibv_poll_cq(3)), 1000 + n the errno n.
  */
 enum cordma_status {

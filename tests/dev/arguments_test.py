@@ -31,7 +31,16 @@ class Arguments(unittest.TestCase):
         self.assertEqual(arguments.demo([]), arguments.DemoArguments("", "tcp"))
         self.assertEqual(arguments.demo(["--device", "rxe0", "--connect=raw"]),
                          arguments.DemoArguments("rxe0", "raw"))
-        self.refused(arguments.demo, ["a", "b"], "demo takes only --device and --connect: 'a'")
+        self.refused(arguments.demo, ["a", "b"],
+                     "demo takes only --device, --connect and --group: 'a'")
+
+    def test_demo_takes_a_number_of_ranks(self):
+        self.assertEqual(arguments.demo(["--group", "4"]), arguments.DemoArguments("", "tcp", 4))
+        for given in ("0", "65", "four", "-1", "1.5", "²"):
+            self.refused(arguments.demo, ["--group", given],
+                         f"--group needs a number of ranks from 1 to 64: '{given}'")
+        self.refused(arguments.demo, ["--group", "4", "--connect", "tcp"],
+                     "--connect is for two processes, --group for the ranks of a group")
 
     def test_bench_takes_a_name_a_file_and_what_to_measure(self):
         self.assertEqual(arguments.bench([]), arguments.BenchArguments("", "", "", False))

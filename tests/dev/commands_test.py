@@ -39,6 +39,11 @@ class Commands(fakes.ProjectCase):
         self.assertEqual(self.processes.lines()[-1],
                          f"{self.root}/examples/demo {self.root}/build soft0 psk")
 
+    def test_the_demo_of_a_group_is_told_how_many_ranks(self):
+        self.dev("demo", "--group", "4")
+        self.assertEqual(self.processes.lines()[-1],
+                         f"{self.root}/examples/demo_group {self.root}/build soft0 4")
+
     def test_the_demo_knows_no_other_way_to_connect(self):
         self.assertEqual(self.dev("demo", "--connect", "pigeon"), (2, "", (
             "dev: no way 'pigeon' to connect; there is: tcp, unix, rdma_cm, raw, psk, certificate\n"

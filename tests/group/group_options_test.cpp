@@ -69,6 +69,16 @@ TEST_CASE("a wrong CORDMA_COLLECTIVES ends the join", "[group][device]") {
              Catch::Contains("CORDMA_COLLECTIVES") && Catch::Contains("rung is none of"));
 }
 
+TEST_CASE("a coroutine joins without options, and with braced ones", "[group][device]") {
+  runtime rt{on_test_device()};
+  const auto joins = [&]() -> task<std::size_t> {
+    group first = co_await group::join(rt, meeting::single());
+    group second = co_await group::join(rt, meeting::single(), {.receive_buffers = 24});
+    co_return second.counters().receive_bytes;
+  };
+  CHECK(rt.run(joins()) == 24 * buffer_stride);
+}
+
 TEST_CASE("receive buffers are 16 for each rank, and 256 at least", "[group][device]") {
   for (const auto& [size, buffers] : {std::pair{2u, 256u}, std::pair{20u, 320u}}) {
     ranks all{size};

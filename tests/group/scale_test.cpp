@@ -26,8 +26,7 @@ unsigned log2_of(unsigned size) { return unsigned(std::bit_width(size)) - 1; }
 std::vector<unsigned> connections_after(unsigned size, const std::string& algorithm,
                                         const std::function<task<>(group&)>& operation) {
   ranks all{size, {.receive_buffers = 16 * size, .algorithms = algorithm}};
-  const std::string wrong = all.run(operation);
-  CHECK(wrong == "");
+  REQUIRE(all.run(operation) == "");
   std::vector<unsigned> connections;
   for (unsigned r = 0; r < size; ++r)
     connections.push_back(unsigned(all[r].counters().connections));
@@ -110,4 +109,16 @@ TEST_CASE("a pairwise all_to_all connects a rank to all others", "[group][device
   };
   check_connections(few_ranks, "all_to_all=pairwise", exchange,
                     [](unsigned, unsigned size) { return size - 1; });
+}
+
+TEST_CASE("each end of a connection between ranks takes 2 KiB and a byte of registered memory",
+          "[group][device]") {
+  for (unsigned size = 8; size <= 32; size *= 2) {
+    ranks all{size, {.receive_buffers = 16 * size}};
+    const std::size_t before = all.rt().memory().statistics().in_use_bytes;
+    REQUIRE(all.run([](group& g) { return g.barrier(); }) == "");
+    const std::size_t now = all.rt().memory().statistics().in_use_bytes;
+    const std::size_t ends = size * std::size_t{before_and_behind(0, size)};
+    CHECK(now - before == ends * (2048 + 1));
+  }
 }

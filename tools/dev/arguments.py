@@ -9,6 +9,7 @@ from .errors import UsageError
 class DemoArguments:
     device: str  # Empty when the command line names none, here and below.
     way: str
+    ranks: int = 0  # Of a group; 0 for a server and a client.
 
 
 @dataclasses.dataclass
@@ -51,14 +52,22 @@ def take(option, arguments):
 WAYS = ("tcp", "unix", "rdma_cm", "raw", "psk", "certificate")
 
 
+RANKS_MAX = 64  # Processes of one host.
+
+
 def demo(arguments):
     device, rest = take("--device", arguments)
     way, rest = take("--connect", rest)
+    ranks, rest = take("--group", rest)
     if rest:
-        raise UsageError(f"demo takes only --device and --connect: '{rest[0]}'")
+        raise UsageError(f"demo takes only --device, --connect and --group: '{rest[0]}'")
     if way and way not in WAYS:
         raise UsageError(f"no way '{way}' to connect; there is: {', '.join(WAYS)}")
-    return DemoArguments(device, way or WAYS[0])
+    if way and ranks:
+        raise UsageError("--connect is for two processes, --group for the ranks of a group")
+    if ranks and not (ranks.isdecimal() and 1 <= int(ranks) <= RANKS_MAX):
+        raise UsageError(f"--group needs a number of ranks from 1 to {RANKS_MAX}: '{ranks}'")
+    return DemoArguments(device, way or WAYS[0], int(ranks or 0))
 
 
 def test(arguments):

@@ -13,7 +13,8 @@ def demo(project, given):
     device = asked.device or devices.best(project)
     devices.setup_for(project, device)
     builds.build_plain(project, ["demo"])
-    command = [str(project.root / "examples/demo"), str(project.root / "build"), device, asked.way]
+    shown, how = ("demo_group", str(asked.ranks)) if asked.ranks else ("demo", asked.way)
+    command = [str(project.root / "examples" / shown), str(project.root / "build"), device, how]
     if not devices.is_here(project, device):
         command = [str(project.guest), "run", "--", *command]
     return project.replace(command)
