@@ -25,8 +25,8 @@ std::vector<const algorithm*> named(const collectives_options& o, collective_kin
 }
 
 std::vector<collective_kind> all_kinds() {
-  std::vector<collective_kind> all;
-  for (std::size_t k = 0; k < collective_kinds; ++k) all.push_back(collective_kind(k));
+  std::vector<collective_kind> all(collective_kinds);
+  for (std::size_t k = 0; k < collective_kinds; ++k) all[k] = collective_kind(k);
   return all;
 }
 

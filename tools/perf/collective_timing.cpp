@@ -17,8 +17,8 @@ using cordma::detail::group_context;
 namespace {
 
 using clock = std::chrono::steady_clock;
-/// Operations before the first that counts: two make the connections, the others their memory.
-constexpr std::uint64_t warm_up_count = 4;
+/// Operations that make what they need, and as many that tell how long one takes.
+constexpr std::uint64_t warm_up_count = 2;
 constexpr std::uint64_t count_max = 1'000'000;
 
 double ns_since(clock::time_point start) {
@@ -59,10 +59,10 @@ cordma::task<double> collective_timing::run(const collective_case& what, const c
 }
 
 cordma::task<> collective_timing::warm_up(const collective_case& what, contender& by) {
-  static_cast<void>(co_await run(what, by, warm_up_count / 2));
+  static_cast<void>(co_await run(what, by, warm_up_count));
   const auto start = clock::now();
-  static_cast<void>(co_await run(what, by, warm_up_count / 2));
-  const double ns_each = ns_since(start) / (warm_up_count / 2);
+  static_cast<void>(co_await run(what, by, warm_up_count));
+  const double ns_each = ns_since(start) / double(warm_up_count);
   std::array<std::uint64_t, 1> count{
       std::clamp<std::uint64_t>(std::uint64_t(ns_each_round_ / ns_each), 1, count_max)};
   co_await group_.broadcast(std::span<std::uint64_t>{count}, 0);

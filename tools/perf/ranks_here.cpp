@@ -90,7 +90,7 @@ class rank_process {
     if (WIFSIGNALED(status))
       return {.exit_status = 1,
               .why = name + " was ended by signal " + std::to_string(WTERMSIG(status)) + " (" +
-                     ::strsignal(WTERMSIG(status)) + "): start again"};
+                     ::sigdescr_np(WTERMSIG(status)) + "): start again"};
     if (!told_.empty())
       return {.exit_status = WEXITSTATUS(status),
               .why = told_.substr(1),
@@ -123,6 +123,7 @@ void run_ranks_here(unsigned count, const std::function<rank_outcome(unsigned ra
   std::optional<rank_outcome> by_another;
   for (std::size_t left = count; left > 0;) {
     std::vector<pollfd> watched;
+    watched.reserve(running.size());
     for (const rank_process& p : running)
       watched.push_back({.fd = p.from_child(), .events = POLLIN, .revents = 0});
     if (::poll(watched.data(), nfds_t(watched.size()), -1) < 0 && errno != EINTR)

@@ -40,9 +40,12 @@ class operation_choices {
  public:
   explicit operation_choices(std::vector<const collective_result*> results)
       : results_{std::move(results)} {
+    const std::size_t choices = results_.front()->times.size() + 1;
+    choices_.reserve(choices);
     choices_.push_back(nullptr);
     for (const algorithm_time& t : results_.front()->times) choices_.push_back(t.by);
     std::vector<double> costs;
+    costs.reserve(choices);
     for (const choice c : choices_)
       costs.push_back(cost(*results_.front(), c) + cost_of_switch(nullptr, c));
     for (std::size_t i = 1; i < results_.size(); ++i) costs = step(i, costs);
@@ -77,6 +80,7 @@ class operation_choices {
     std::vector<std::size_t>& before = before_.emplace_back();
     for (const choice to : choices_) {
       std::vector<double> through;
+      through.reserve(choices_.size());
       for (std::size_t from = 0; from < choices_.size(); ++from)
         through.push_back(costs[from] + cost_of_switch(choices_[from], to));
       const auto least = std::ranges::min_element(through);
