@@ -317,7 +317,12 @@ void collective::on_written(outbound& o) noexcept {
   // wait for it.
   if (peer_works(o) && o.on_posted == nullptr)
     c.group_.release(o.peer, c.frame_of(kind::offer, o.step, o.memory.size_bytes()));
-  if (!c.has_failed_) c.group_.fail(outcome.failure(), c.rank());
+  if (!c.has_failed_) {
+    if (peer_works(o))
+      c.group_.fail(outcome.failure(), c.rank());
+    else
+      c.group_.fail_for(outcome.failure(), o.peer);
+  }
   c.end(o);
 }
 
