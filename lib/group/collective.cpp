@@ -297,28 +297,37 @@ void collective::write_next(outbound& o) noexcept {
   o.posted_bytes += length;
   o.is_writing = true;
   o.writing.emplace(o.link->data->sends(), cordma::write(here, there), o, &on_written);
+  o.is_posting = true;
   o.writing->post();
+  o.is_posting = false;
+  if (!o.is_writing) return end_write(o, true);
   // The frame goes behind the last WRITE, unless that waits for room in the send queue.
-  if (o.is_writing && o.posted_bytes == o.memory.size_bytes() && !o.writing->is_queued())
-    tell_written(o);
+  if (o.posted_bytes == o.memory.size_bytes() && !o.writing->is_queued()) tell_written(o);
 }
 
 void collective::on_written(outbound& o) noexcept {
-  collective& c = o.op;
   o.is_writing = false;
+  if (!o.is_posting) o.op.end_write(o, false);
+}
+
+/// \param is_refused  a WRITE that failed was refused by this side, mostly: it was never posted.
+void collective::end_write(outbound& o, bool is_refused) noexcept {
   const result<std::size_t> outcome = o.writing->outcome();
   if (outcome.has_value()) {
-    if (o.posted_bytes != o.memory.size_bytes()) return c.write_next(o);
-    if (o.is_told) return c.end(o);
-    if (o.on_posted == nullptr) c.tell_written(o);
+    if (o.posted_bytes != o.memory.size_bytes()) return write_next(o);
+    if (o.is_told) return end(o);
+    if (o.on_posted == nullptr) tell_written(o);
     return;
   }
-  // Mostly the connection has failed. Otherwise this side refused the WRITE, and the peer is not to
-  // wait for it.
-  if (peer_works(o) && o.on_posted == nullptr)
-    c.group_.release(o.peer, c.frame_of(kind::offer, o.step, o.memory.size_bytes()));
-  if (!c.has_failed_) c.group_.fail(outcome.failure(), c.rank());
-  c.end(o);
+  const failure why = outcome.failure();
+  // The link may be told later that its connection has failed.
+  if (!is_refused || !peer_works(o) || why.code == errc::disconnected) {
+    if (!has_failed_) group_.fail_for(why, o.peer);
+    return end(o);
+  }
+  group_.release(o.peer, frame_of(kind::offer, o.step, o.memory.size_bytes()));
+  if (!has_failed_) group_.fail(why, rank());
+  end(o);
 }
 
 void collective::tell_written(outbound& o) noexcept {

@@ -67,7 +67,8 @@ struct outbound final : list_hook<outbound>, outgoing_frame, frame_cache::recycl
   loan_terms offered{};
   std::size_t posted_bytes = 0;  ///< bytes of WRITEs that are posted
   bool is_writing = false;
-  bool is_told = false;  ///< the frame that follows the last WRITE is posted
+  bool is_posting = false;  ///< the next WRITE is given to the send queue
+  bool is_told = false;     ///< the frame that follows the last WRITE is posted
   counted_ref<rank_link> link;
   std::optional<told_request<write_request<1>, outbound>> writing;
 };
@@ -138,6 +139,7 @@ class collective final : public exchange,
   static void on_eager_sent(outgoing_frame& self, const std::optional<failure>& why) noexcept;
   static void on_told(outgoing_frame& self, const std::optional<failure>& why) noexcept;
   static void on_written(outbound& o) noexcept;
+  void end_write(outbound& o, bool is_refused) noexcept;
   bool deliver_early(inbound& in);
   void offer(inbound& in) noexcept;
   void deliver(inbound& in, const group_protocol::frame& f, std::span<const std::byte> bytes);
