@@ -103,12 +103,12 @@ algorithm_table algorithm_table::with(const algorithm& a) const {
 const algorithm& algorithm_table::choose(unsigned ranks, const host_map* hosts,
                                          const collective_call& call) const {
   const std::size_t bytes = call.size_bytes(ranks);
-  const auto row = std::ranges::find_if(rows_, [&](const algorithm_table::row& r) {
+  const auto found = std::ranges::find_if(rows_, [&](const algorithm_table::row& r) {
     return r.chosen->kind == call.kind && bytes >= r.bytes_min && bytes <= r.bytes_max &&
            ranks >= r.ranks_min && ranks <= r.ranks_max && can_run(*r.chosen, hosts, call);
   });
-  CORDMA_ASSERT(row != rows_.end(), "the last row of each kind runs always");
-  return *row->chosen;
+  CORDMA_ASSERT(found != rows_.end(), "the last row of each kind runs always");
+  return *found->chosen;
 }
 
 std::string algorithm_table::to_string() const {

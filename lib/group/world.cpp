@@ -38,9 +38,9 @@ dropped_frame::dropped_frame(const group_protocol::frame& f, std::string t) : te
   group_protocol::encode(f, open_head(std::uint32_t(group_protocol::size_of(f.kind))));
   bytes = std::as_bytes(std::span{text});
   on_posted = [](outgoing_frame& self, const std::optional<failure>&) noexcept {
-    auto* const frame = static_cast<dropped_frame*>(&self);
-    if (frame->link != nullptr) --frame->link->told;
-    delete frame;
+    auto* const dropped = static_cast<dropped_frame*>(&self);
+    if (dropped->link != nullptr) --dropped->link->told;
+    delete dropped;
   };
 }
 

@@ -169,3 +169,15 @@ TEST_CASE("wrong arguments on one rank end the operation on all", "[group][devic
   CHECK(code_of(outcomes[1]) == errc::wrong_length);
   check_all({outcomes[0], outcomes[2]}, errc::rank_failed, "rank 1");
 }
+
+TEST_CASE("bytes that are no blocks of equal length end an all_to_all on all ranks",
+          "[group][device]") {
+  ranks all{3};
+  const auto outcomes = all.outcomes([](group& g) -> task<> {
+    local_mr memory = g.runtime().memory().allocate_zeroed(64);
+    const std::size_t size = g.rank() == 1 ? 23 : 24;
+    co_await g.all_to_all(memory.first(size), memory.last(size));
+  });
+  CHECK(code_of(outcomes[1]) == errc::wrong_length);
+  check_all({outcomes[0], outcomes[2]}, errc::rank_failed, "rank 1");
+}
