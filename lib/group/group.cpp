@@ -210,17 +210,38 @@ struct choice {
   std::uint32_t key;
 };
 
+/// A part of a group that is to be made on this rank. If that fails, other ranks may have made it.
+class part {
+ public:
+  part(const detail::counted_ref<group_context>& of, std::uint64_t id) noexcept
+      : of_{of}, id_{id} {}
+  part(const part&) = delete;
+  ~part() {
+    if (!is_made_) of_->whole().disown(id_, of_->members());
+  }
+  [[nodiscard]] detail::counted_ref<group_context> make(std::vector<std::uint32_t> members) {
+    is_made_ = true;
+    return group_context::make(detail::counted_ref{of_->whole()}, id_, std::move(members));
+  }
+
+ private:
+  const detail::counted_ref<group_context> of_;
+  const std::uint64_t id_;
+  bool is_made_ = false;
+};
+
 }  // namespace
 
 task<group> group::split(std::optional<std::uint32_t> colour, std::uint32_t key) {
   const detail::counted_ref<group_context> context = context_;
-  const std::uint64_t part_of = context->next_id();  // Before others begin.
+  const std::uint64_t parts = context->next_id();
+  std::optional<part> own_part;
+  if (colour) own_part.emplace(context, detail::mixed(parts, *colour));
   local_mr all = runtime().memory().allocate_zeroed(size() * sizeof(choice));
   const local_mr_slice own = all.slice(rank() * sizeof(choice), sizeof(choice));
   own.as<choice>()[0] = {colour.has_value(), colour.value_or(0), key};
   co_await all_gather(own, all.slice());
   if (!colour) co_return group{};
-  const std::uint64_t id = detail::mixed(part_of, *colour);
   std::vector<std::pair<std::uint32_t, std::uint32_t>> members;  // Key and rank.
   const auto choices = all.slice().as<choice>();
   for (std::uint32_t r = 0; r < choices.size(); ++r)
@@ -230,16 +251,14 @@ task<group> group::split(std::optional<std::uint32_t> colour, std::uint32_t key)
   std::vector<std::uint32_t> of_whole;
   of_whole.reserve(members.size());
   for (const auto& [ignored, r] : members) of_whole.push_back(context->member(r));
-  co_return group{
-      group_context::make(detail::counted_ref{context->whole()}, id, std::move(of_whole))};
+  co_return group{own_part->make(std::move(of_whole))};
 }
 
 task<group> group::duplicate() {
   const detail::counted_ref<group_context> context = context_;
-  const std::uint64_t id = context->next_id();
+  part copy{context, detail::mixed(context->next_id(), UINT64_MAX)};
   co_await barrier();
-  co_return group{
-      group_context::make(detail::counted_ref{context->whole()}, id, context->members())};
+  co_return group{copy.make(context->members())};
 }
 
 task<group> group::shrink() {

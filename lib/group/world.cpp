@@ -224,6 +224,24 @@ void world::remove(group_context& c) noexcept {
   left_.insert_or_assign(c.id(), c.vote().bitmap());
 }
 
+void world::disown(std::uint64_t group, std::span<const std::uint32_t> ranks) noexcept {
+  left_.insert_or_assign(group, std::string{});
+  intrusive_list<early_frame> others;
+  others.splice_back(early_);
+  while (!others.empty()) {
+    early_frame& e = others.pop_front();
+    if (e.frame.group != group) {
+      early_.push_back(e);
+      continue;
+    }
+    const std::unique_ptr<early_frame> owned{&e};
+    --peer(e.from).early;
+    answer_for_left(e.from, e.frame);
+  }
+  for (const std::uint32_t r : ranks)
+    if (r != rank() && !is_gone(r)) tell(r, {.kind = kind::left, .group = group});
+}
+
 void world::on_frame(std::uint32_t from, const group_protocol::frame& f,
                      std::span<const std::byte> bytes, std::optional<std::uint32_t> invalidated) {
   rank_peer& p = peer(from);

@@ -167,6 +167,8 @@ class world final : public counted {
   // Groups.
   void add(group_context& c);
   void remove(group_context& c) noexcept;
+  /// This rank will not make a group that others of `ranks` may have made, and tells them.
+  void disown(std::uint64_t group, std::span<const std::uint32_t> ranks) noexcept;
 
   // Called by the links, in the middle of a reap.
   void on_frame(std::uint32_t from, const group_protocol::frame& f,

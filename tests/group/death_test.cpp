@@ -169,6 +169,8 @@ class company {
 /// Has some ranks die when they have worked for a while, and checks what the others say.
 void check_deaths(unsigned size, std::set<unsigned> victims, std::uint32_t seed, work how,
                   int signal = SIGKILL, const group_options& options = {}) {
+  INFO(size << " ranks, signal " << signal << (how == work::idle ? ", idle" : ""));
+  INFO("connected at once: " << options.connect_at_once);
   company all{size, unsigned(victims.size()), seed, how, options};
   for (unsigned r = 0; r < size; ++r) REQUIRE(all[r].line(patience) == "joined");
   std::mt19937 numbers{seed};

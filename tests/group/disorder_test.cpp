@@ -244,6 +244,31 @@ TEST_CASE("messages without bytes are bounded, and none of them takes a credit o
   CHECK(wrong == "");
 }
 
+TEST_CASE("a rank that does not make its part of a group keeps no other waiting there",
+          "[group][device]") {
+  for (unsigned rounds = 0; rounds < 24; ++rounds) {
+    const bool is_split = rounds % 2 == 0;
+    ranks all{3};
+    const auto outcomes = all.outcomes([rounds, is_split](group& g) -> task<> {
+      const auto part_of = [&] { return is_split ? g.split(0) : g.duplicate(); };
+      co_await g.barrier();
+      if (g.rank() == 2) {
+        test::nobody waits;
+        task<group> started = part_of();
+        started.start(waits, {&g.runtime().executor(), {}});
+        for (unsigned n = 0; n < rounds; ++n) co_await others_run{};
+        co_return;
+      }
+      group part = co_await part_of();
+      local_mr memory = g.runtime().memory().allocate_zeroed(8);
+      for (;;) co_await part.broadcast(memory.slice(), 2);
+    });
+    CHECK(outcomes[2].has_value());
+    CHECK(code_of(outcomes[0]) == errc::rank_failed);
+    CHECK(code_of(outcomes[1]) == errc::rank_failed);
+  }
+}
+
 TEST_CASE("options that no group can have are refused by name", "[group][device]") {
   runtime rt{test::on_test_device()};
   const auto why = [&](const group_options& options) {
