@@ -132,7 +132,7 @@ task<std::string> leftovers_of(runtime& rt, std::multiset<std::string> before, s
   co_return held.empty() ? "nothing" : held;
 }
 
-task<> join_alone(runtime& rt, const group_options& options) {
+task<> join_single(runtime& rt, const group_options& options) {
   group g = co_await group::join(rt, meeting::single(), options);
   co_await g.barrier();
 }
@@ -141,7 +141,7 @@ void live_in_process(const endpoint& where, unsigned rank, unsigned size, unsign
                      std::uint32_t seed, work how, const group_options& options,
                      const teller& say) {
   runtime rt{test::on_test_device()};
-  rt.run(join_alone(rt, options));
+  rt.run(join_single(rt, options));
   const std::multiset<std::string> open = descriptors();
   const std::size_t in_use = rt.memory().statistics().in_use_bytes;
   const std::size_t pool = rt.run(live(rt, where, rank, size, deaths, seed, how, options, say));

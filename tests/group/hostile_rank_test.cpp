@@ -131,7 +131,7 @@ constexpr std::uint64_t by_tag = group_protocol::tagged_operation;
 struct named_attack {
   const char* name;
   attack what;
-  const char* said;  ///< what rank 0 says
+  const char* said;  ///< words by rank 0
 };
 
 const std::vector<named_attack> attacks{
