@@ -127,7 +127,7 @@ struct part {
     if (is_root)
       for (unsigned r = 0; r < size; ++r) fill(block(r), r, 0);
     const local_mr_slice in = is_root ? all.first(total()) : local_mr_slice{};
-    const local_mr_slice out = is_root && o.is_in_place ? block(rank) : own.first(blocks[rank]);
+    const local_mr_slice out = is_root && o.is_aliased ? block(rank) : own.first(blocks[rank]);
     if (o.is_uneven)
       co_await g.scatter_uneven(in, lengths(is_root), out, root);
     else
@@ -139,7 +139,7 @@ struct part {
     local_mr all = memory(total());
     local_mr own = memory(blocks[rank]);
     const auto block = [&](unsigned r) { return all.slice(begin_of(r), blocks[r]); };
-    const local_mr_slice in = is_root && o.is_in_place ? block(rank) : own.first(blocks[rank]);
+    const local_mr_slice in = is_root && o.is_aliased ? block(rank) : own.first(blocks[rank]);
     const local_mr_slice out = is_root ? all.first(total()) : local_mr_slice{};
     fill(in, rank, 0);
     if (o.is_uneven)
@@ -153,7 +153,7 @@ struct part {
     local_mr all = memory(total());
     local_mr own = memory(blocks[rank]);
     const auto block = [&](unsigned r) { return all.slice(begin_of(r), blocks[r]); };
-    const local_mr_slice in = o.is_in_place ? block(rank) : own.first(blocks[rank]);
+    const local_mr_slice in = o.is_aliased ? block(rank) : own.first(blocks[rank]);
     fill(in, rank, 0);
     if (o.is_uneven)
       co_await g.all_gather_uneven(in, all.first(total()), blocks);
@@ -173,7 +173,7 @@ struct part {
     const std::size_t received_bytes = std::reduce(received.begin(), received.end());
     local_mr from = memory(sent_bytes);
     local_mr into = memory(received_bytes);
-    const bool is_same = o.is_in_place && !o.is_uneven;
+    const bool is_same = o.is_aliased && !o.is_uneven;
     std::size_t at = 0;
     for (unsigned r = 0; r < size; at += sent[r++]) fill(from.slice(at, sent[r]), rank, r);
     const local_mr_slice out = is_same ? from.first(sent_bytes) : into.first(received_bytes);
@@ -219,7 +219,7 @@ struct part {
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = value_of<T>(o, rank, i);
     const std::size_t first = has_blocks ? begin_of(rank) : 0;
     const local_mr_slice in = from.first(in_bytes);
-    const local_mr_slice out = o.is_in_place ? from.slice(first, out_bytes) : into.first(out_bytes);
+    const local_mr_slice out = o.is_aliased ? from.slice(first, out_bytes) : into.first(out_bytes);
     switch (o.kind) {
       case collective_kind::reduce:
         co_await g.reduce<T>(in, is_root ? out : local_mr_slice{}, o.how, root);
@@ -302,7 +302,7 @@ random_operation random_operation::draw(std::mt19937& numbers, std::size_t near)
   o.is_by_tag = kind >= detail::collective_kinds;
   o.kind = o.is_by_tag ? collective_kind::barrier : collective_kind{std::uint8_t(kind)};
   o.is_uneven = numbers() % 3 == 0;
-  o.is_in_place = numbers() % 2 == 0;
+  o.is_aliased = numbers() % 2 == 0;
   o.bytes = std::min(draw_bytes(numbers, near), longest);
   o.root = unsigned(numbers());
   o.type = element_type{std::uint8_t(numbers() % 10)};
@@ -316,7 +316,7 @@ random_operation random_operation::draw(std::mt19937& numbers, std::size_t near)
 
 std::string random_operation::to_string() const {
   return std::string{is_by_tag ? "by tag" : detail::to_string(kind)} +
-         (is_uneven ? ", uneven" : "") + (is_in_place ? ", in place" : "") + ", " +
+         (is_uneven ? ", uneven" : "") + (is_aliased ? ", in place" : "") + ", " +
          std::to_string(bytes) + " bytes, root " + std::to_string(root) + ", type " +
          std::to_string(int(type)) + ", reduction " + std::to_string(int(how)) + ", seed " +
          std::to_string(seed);

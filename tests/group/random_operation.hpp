@@ -25,8 +25,8 @@ struct random_operation {
   bool is_by_tag = false;  ///< each rank sends to the next
   collective_kind kind{};
   bool is_uneven = false;
-  bool is_in_place = false;
-  std::size_t bytes = 0;  ///< length of a block where there are blocks; else of all
+  bool is_aliased = false;
+  std::size_t bytes = 0;  ///< bytes in a block where there are blocks; else in all
   unsigned root = 0;      ///< modulo the ranks
   element_type type{};
   reduction how{};

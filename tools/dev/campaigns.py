@@ -18,6 +18,7 @@ FUZZERS = {
     "fuzz": "subprojects/softverbs/tests/fuzz/softverbs_fuzz",
     "fuzz-agent": "tests/fuzz/agent_fuzz",
     "fuzz-cm": "subprojects/softverbs/tests/fuzz/softverbs_cm_fuzz",
+    "fuzz-group": "tests/fuzz/group_fuzz",
     "fuzz-handshake": "tests/fuzz/handshake_fuzz",
     "fuzz-multicast": "subprojects/softverbs/tests/fuzz/softverbs_multicast_fuzz",
     "fuzz-rdmacm": "subprojects/softverbs/tests/fuzz/softverbs_rdmacm_fuzz",

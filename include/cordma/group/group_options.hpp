@@ -31,7 +31,8 @@ struct group_options {
   /// How long `join` waits for the others.
   time_span join_timeout = std::chrono::seconds{60};
   /// An operation that waits for a rank ends if the rank's executor gives no sign of life for so
-  /// long. A rank that dies is noticed earlier, mostly at once.
+  /// long. A rank that dies is noticed earlier, mostly at once. A rank that has no connection yet
+  /// may take as long as `connections.connect_timeout`. At least 10 ms.
   time_span silence_max = std::chrono::seconds{60};
   /// Changes of the table of algorithms (docs/collectives.md). After these count those of the
   /// variable CORDMA_COLLECTIVES, then the table as it is. All ranks must have the same.
