@@ -80,6 +80,7 @@ group_context::group_context(counted_ref<world> w, std::uint64_t id,
   std::ranges::sort(ranks_);
   rank_ = *rank_of(whole().rank());
   std::vector<std::uint64_t> hosts;
+  hosts.reserve(members_.size());
   for (const std::uint32_t m : members_) hosts.push_back(whole().met().members[m].host);
   hosts_.emplace(hosts);
 }

@@ -62,7 +62,7 @@ class meeting_kind {
   /// Calls `on_lost`, on the executor of `rt`, when the launcher tells that a rank has died; until
   /// the result is dropped. Null: nobody tells. Call it after `meet`, on the executor's thread.
   [[nodiscard]] virtual std::shared_ptr<void> watch(runtime& /*rt*/,
-                                                    callback<void(unsigned rank)> /*on_lost*/) {
+                                                    callback<void(unsigned rank)>&& /*on_lost*/) {
     return nullptr;
   }
 };

@@ -42,7 +42,7 @@ class pmix_meeting final : public meeting_kind {
     co_return std::move(got).value();
   }
 
-  std::shared_ptr<void> watch(runtime& rt, callback<void(unsigned rank)> on_lost) override {
+  std::shared_ptr<void> watch(runtime& rt, callback<void(unsigned rank)>&& on_lost) override {
     return client_.watch(rt.executor(), std::move(on_lost));
   }
 

@@ -332,7 +332,8 @@ pmix_client& pmix_client::instance() {
 pmix_client::pmix_client(const pmix_library& functions)
     : session_{std::make_unique<session>(functions)}, threads_{std::make_unique<side_threads>()} {}
 pmix_client::~pmix_client() {
-  if (!session_->is_own()) static_cast<void>(threads_.release());
+  if (session_->is_own()) return;
+  [[maybe_unused]] const side_threads* const left = threads_.release();
 }
 
 pmix_client::position pmix_client::begin(const std::stop_token& stop) {

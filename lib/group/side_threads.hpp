@@ -37,7 +37,8 @@ class side_threads {
                                                                Job job) {
     using value = std::invoke_result_t<Job&, const std::stop_token&>;
     const auto got = std::make_shared<outcome<value>>(executor);
-    const leaver<value> own{got, begin([got, job = std::move(job)](std::stop_token stop) mutable {
+    const leaver<value> own{got,
+                            begin([got, job = std::move(job)](const std::stop_token& stop) mutable {
                               try {
                                 got->value.emplace(job(stop));
                               } catch (...) {
@@ -100,7 +101,7 @@ class side_threads {
     workers_.remove_if([](const worker& one) { return one.has_ended.load(); });
     worker& own = workers_.emplace_back();
     try {
-      own.thread = std::jthread{[&own, f = std::move(f)](std::stop_token stop) mutable {
+      own.thread = std::jthread{[&own, f = std::move(f)](const std::stop_token& stop) mutable {
         f(std::move(stop));
         own.has_ended = true;
       }};

@@ -67,7 +67,7 @@ std::optional<greeting> decode(const std::array<std::byte, 64>& in) noexcept {
   return g;
 }
 
-const group_options& checked(const group_options& o) {
+group_options checked(const group_options& o) {
   if (o.buffer_bytes < buffer_bytes_least)
     throw_failure(errc::limit_exceeded, "group::join",
                   detail_text("group_options::buffer_bytes is %zu; the least is %zu",

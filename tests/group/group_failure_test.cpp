@@ -62,14 +62,14 @@ TEST_CASE("ranks that call different operations are told which", "[group][device
       {[](group& g, local_mr& m) { return g.all_gather(m.slice(100, 4), m.first(16)); },
        [](group& g, local_mr& m) { return g.all_gather(m.slice(100, 8), m.first(32)); }},
   };
-  for (const auto& [first, second] : pairs) {
+  for (const std::pair<call, call>& both : pairs) {
     ranks all{4};
     const auto outcomes = all.outcomes([&](group& g) -> task<> {
       local_mr memory = g.runtime().memory().allocate_zeroed(20'000);
       if (g.rank() == 2)
-        co_await second(g, memory);
+        co_await both.second(g, memory);
       else
-        co_await first(g, memory);
+        co_await both.first(g, memory);
       co_await g.barrier();  // A root may be done before it hears of the others.
     });
     check_all(outcomes, errc::ranks_disagree, "rank 2");

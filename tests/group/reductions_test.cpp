@@ -61,7 +61,7 @@ bool is_right(reduction operation, std::size_t offset, int aliased) {
   const reducer r = reducer_of(element_type_of<T>(), operation);
   const std::vector<T> left = samples<T>();
   std::vector<T> right = left;
-  std::ranges::rotate(right, right.begin() + 5);
+  std::rotate(right.begin(), right.begin() + 5, right.end());
   const std::size_t size = left.size() * sizeof(T);
   std::vector<std::byte> l(size + 16);
   std::vector<std::byte> rt(size + 16);
@@ -82,7 +82,7 @@ bool is_right(reduction operation, std::size_t offset, int aliased) {
 template <class T>
 void check_all() {
   for (int operation = 0; operation < (std::is_integral_v<T> ? reductions : 4); ++operation)
-    for (const std::size_t offset : {1, 3, 8})
+    for (const std::size_t offset : {std::size_t{1}, std::size_t{3}, std::size_t{8}})
       for (int aliased = 0; aliased < 3; ++aliased)
         CHECK(is_right<T>(reduction(operation), offset, aliased));
 }

@@ -6,6 +6,9 @@
 
 #include <cordma/coro/scope.hpp>
 
+#include <catch2/catch.hpp>
+
+#include <algorithm>
 #include <array>
 #include <random>
 #include <string>

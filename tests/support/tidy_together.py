@@ -29,7 +29,7 @@ def sources_of(entry):
 def flags_of(entry):
     """Returns the flags that tell what the source means: folders, and macros."""
     words = shlex.split(entry["command"])
-    folders = [word for word in words if word.startswith("-I") and not word.endswith(".p")]
+    folders = [word for word in words if word.startswith(("-I", "-isystem")) and not word.endswith(".p")]
     return folders, frozenset(word for word in words if word.startswith("-D"))
 
 

@@ -18,7 +18,7 @@ std::vector<std::uint64_t> parse_sizes(const std::vector<std::string>& words) {
     all.insert(all.end(), some.begin(), some.end());
   }
   std::ranges::sort(all);
-  all.erase(std::ranges::unique(all).begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
   return all;
 }
 

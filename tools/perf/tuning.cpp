@@ -133,8 +133,10 @@ std::string table_text(const std::vector<tuned_range>& changes,
                        const cordma::detail::host_map* hosts) {
   if (results.empty()) return "";
   std::string text;
-  for (const tuned_range& c : changes)
-    text += (text.empty() ? "" : ",") + text_of(c, results.front().what.ranks);
+  for (const tuned_range& c : changes) {
+    if (!text.empty()) text += ',';
+    text += text_of(c, results.front().what.ranks);
+  }
   const cordma::detail::algorithm_table read{text};
   for (const collective_result& r : results) {
     const algorithm& chosen = read.choose(r.what.ranks, hosts, r.what.call_without_memory());
