@@ -49,7 +49,7 @@ class CampaignCase(fakes.ProjectCase):
 class Campaigns(CampaignCase):
     def test_without_a_name_all_campaigns_are_listed(self):
         self.assertEqual(self.dev("soak"), (0, (
-            "hosts\nleftovers\nrpc\nfuzz\nfuzz-agent\nfuzz-cm\nfuzz-handshake\n"
+            "hosts\nleftovers\nrpc\nfuzz\nfuzz-agent\nfuzz-cm\nfuzz-group\nfuzz-handshake\n"
             "fuzz-multicast\nfuzz-rdmacm\nfuzz-rpc\nfuzz-rpc-frames\nfuzz-stream\n"),
             ""))
 
