@@ -140,6 +140,7 @@ std::vector<std::shared_ptr<meeting_kind>> make_in_process_meetings(unsigned siz
   check_rank("meeting::in_process", 0, size);
   const auto all = std::make_shared<gathering>(size);
   std::vector<std::shared_ptr<meeting_kind>> ranks;
+  ranks.reserve(size);
   for (unsigned rank = 0; rank < size; ++rank)
     ranks.push_back(std::make_shared<in_process_meeting>(all, rank, size));
   return ranks;

@@ -122,6 +122,7 @@ class pmix_client::session {
     put(key, own);
     fence(stop);
     std::vector<bytes> all;
+    all.reserve(position_.size);
     for (unsigned rank = 0; rank < position_.size; ++rank)
       all.push_back(bytes_of(stop, rank, key, bytes_max));
     is_broken_ = false;
