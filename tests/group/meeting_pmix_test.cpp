@@ -19,6 +19,12 @@
 
 using namespace cordma;
 
+/// Tells LeakSanitizer that what libpmix keeps until the process ends is no leak of cordma's.
+extern "C" const char* __lsan_default_suppressions();   // NOLINT: the sanitizer's name.
+extern "C" const char* __lsan_default_suppressions() {  // NOLINT
+  return "leak:libpmix.so\n";
+}
+
 namespace {
 
 constexpr const char* role_variable = "CORDMA_TEST_RANK_ROLE";

@@ -118,6 +118,7 @@ struct one_rank {
             detail::meeting_frame::card{name_of(rank), test::some_member(rank)});
   }
   one_rank(const one_rank&) = delete;
+  ~one_rank() { job = &said; }  // `client` ends in this job, whichever was made last.
 
   result<detail::roster> meet() {
     const group_options options;
