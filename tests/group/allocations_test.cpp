@@ -2,6 +2,7 @@
 
 #include "ranks.hpp"
 #include "support/allocations.hpp"
+#include "support/device.hpp"
 #include "support/skip.hpp"
 
 #include <cordma/coro/when_all.hpp>
@@ -100,6 +101,9 @@ TEST_CASE("operations of a group, and messages by tag, allocate nothing once war
   if (!support::counts_allocations()) CORDMA_SKIP("its malloc is not counted");
   ranks all{size};
   for (const std::size_t bytes : lengths) {
+    // Soft-RoCE does not check a window's range: each loan is a registration of its own
+    // (docs/devices.md), which allocates in libibverbs.
+    if (test::is_rxe() && bytes * size > group_options{}.buffer_bytes / 2) continue;
     for (const auto& [name, what] : operations) {
       INFO(name << " of " << bytes << " bytes");
       std::string wrong;
