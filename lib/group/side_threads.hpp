@@ -47,7 +47,8 @@ class side_threads {
                               got->tell(got, stop);
                             })};
     co_await got->has_come.wait();
-    if (got->why) std::rethrow_exception(got->why);
+    // The exception is this thread's alone from here on: the other still has `got`.
+    if (got->why) std::rethrow_exception(std::exchange(got->why, nullptr));
     co_return std::move(*got->value);
   }
 
