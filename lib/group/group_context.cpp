@@ -415,7 +415,6 @@ void group_context::release(std::uint32_t rank, const group_protocol::frame& off
 void group_context::keep_early(intrusive_list<early_frame>& in, std::uint32_t rank,
                                const group_protocol::frame& f, std::span<const std::byte> bytes) {
   rank_peer& p = whole().peer(members_[rank]);
-  constexpr std::uint32_t early_frames_max = 4096;
   if (p.early >= early_frames_max && rank != rank_)
     message_protocol::throw_bad_frame("has more messages here than it has credits for", "group");
   in.push_back(*new early_frame{members_[rank], f, bytes});

@@ -17,8 +17,6 @@ using group_protocol::kind;
 
 namespace {
 
-/// Frames of one peer that may wait for this rank.
-constexpr std::uint32_t early_frames_max = 4096;
 /// Frames for one peer that nobody waits for, and that the peer has not taken.
 constexpr std::uint32_t told_frames_max = 8192;
 

@@ -66,6 +66,8 @@ struct link_wait : list_hook<link_wait> {
 
 /// Credits that a link may grow to, as far as the pool of receive buffers has some.
 inline constexpr unsigned link_credits_max = 256;
+/// Frames of one peer that may wait for this rank.
+inline constexpr std::uint32_t early_frames_max = 4096;
 
 /// Another rank of the whole, and the connection to it.
 ///
