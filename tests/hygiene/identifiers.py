@@ -32,7 +32,7 @@ TERMS = {
 
 # Names that have such a word for a reason.
 NAMES_OF_OTHERS = (
-    r"(\w+_)?in_place\w*|MPI_IN_PLACE",  # The standard library's, and MPI's.
+    r"in_place\w*|MPI_IN_PLACE",  # The standard library's, and MPI's.
     r"(packet_)?life_time\w*",  # IBTA 13.2.2, PacketLifeTime.
     r"(one|both)_ways?(_\w+)?",  # Usual for directions.
     r"way_out(_\w+)?",  # Each error names the way out.
