@@ -33,9 +33,7 @@
 #include <cordma/datagram/datagram.hpp>
 #include <cordma/datagram/datagram_socket.hpp>
 #include <cordma/group/group.hpp>
-#include <cordma/group/group_options.hpp>
-#include <cordma/group/meeting.hpp>
-#include <cordma/group/reduction.hpp>
+#include <cordma/group/joining.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/io/reactor.hpp>
 #include <cordma/io/socket_address.hpp>

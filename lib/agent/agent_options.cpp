@@ -36,7 +36,7 @@ void check(const agent_options& o) {
   const auto refuse = [](const char* why) {
     throw error{{.code = errc::not_supported, .call = "agent_options", .detail = why}};
   };
-  if (!verbs::allows(lendable_access, p.access_max))
+  if (!verbs::allows(lending_policy::lendable_access, p.access_max))
     refuse("lending.access_max: of remote_read, remote_write, remote_atomic");
   if (p.isolation_min > p.isolation_max)
     refuse("lending.isolation_min is stronger than isolation_max");

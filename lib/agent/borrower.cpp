@@ -102,7 +102,7 @@ void borrower::check_request(std::size_t size_bytes, const remote_mr_request& o)
   if (size_bytes == 0) fail_request(errc::out_of_range, "0 bytes: ask for at least 1");
   if (!std::has_single_bit(o.alignment) || o.alignment > mr_allocator::alignment_max)
     fail_request(errc::out_of_range, "an alignment is a power of two, up to 2 MiB");
-  if (o.access == verbs::access::none || !verbs::allows(lendable_access, o.access))
+  if (o.access == verbs::access::none || !verbs::allows(lending_policy::lendable_access, o.access))
     fail_request(errc::access_denied, "ask for remote_read, remote_write, remote_atomic");
   if (o.lease > std::chrono::hours{24} || o.lease <= margin_of(o.lease))
     fail_request(errc::out_of_range,

@@ -108,7 +108,8 @@ void lender::check_loan(const local_mr& memory, const loan_options& options) con
   if (block == nullptr) refuse_to_lend(errc::out_of_range, "no memory");
   if (block->pd() != context_.lending.domain().native_handle())
     refuse_to_lend(errc::wrong_protection_domain, "memory of connection::memory() can be lent");
-  if (options.access == verbs::access::none || !verbs::allows(lendable_access, options.access))
+  if (options.access == verbs::access::none ||
+      !verbs::allows(lending_policy::lendable_access, options.access))
     refuse_to_lend(errc::access_denied, "lend for remote_read, remote_write, remote_atomic");
   const bool writes = options.access != verbs::access::remote_read;
   if (writes && !verbs::allows(block->access(), verbs::access::local_write))

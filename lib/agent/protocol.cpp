@@ -88,7 +88,7 @@ void each_field(auto& f, auto with) {
   with(address, "address", 32, f.address, 0, is_payload ? any : any - f.length);
   with(duration, "duration", 40, f.duration, 1, duration_us_max);
   with(rkey, "rkey", 48, f.rkey, 0, any);
-  with(access, "access", 52, f.access, 1, std::uint64_t(lendable_access));
+  with(access, "access", 52, f.access, 1, std::uint64_t(lending_policy::lendable_access));
   with(status, "status", 56, f.status, f.kind == kind::give_back ? 0 : 1,
        is_payload ? end_frame.status : any);
   with(isolated, "isolation", 60, f.isolation, std::uint64_t(isolation::shared_key),
@@ -154,7 +154,7 @@ frame decode(bytes in) {
     if (has ? value < low || value > high : value != 0) fail(name, value);
     member = std::remove_reference_t<decltype(member)>(value);
   });
-  if (!verbs::allows(lendable_access, f.access)) fail("access", on_wire(f.access));
+  if (!verbs::allows(lending_policy::lendable_access, f.access)) fail("access", on_wire(f.access));
   return f;
 }
 

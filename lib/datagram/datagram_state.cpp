@@ -39,7 +39,7 @@ void check(const datagram_options& o) {
   const auto in_range = [](const char* name, long long value, long long low, long long high) {
     check_option("datagram_options", name, value, low, high);
   };
-  in_range("recv_sge_max", o.capacity.recv_sge_max, 1, receive_slices_max);
+  in_range("recv_sge_max", o.capacity.recv_sge_max, 1, buffer_slices::size_max);
   in_range("qkey", o.qkey.value_or(0), 0, privileged_qkey - 1);
   in_range("routes_max", static_cast<long long>(o.routes_max), 1, 1 << 20);
 }

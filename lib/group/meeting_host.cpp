@@ -4,7 +4,7 @@
 #include "meeting_member.hpp"
 
 #include <cordma/base/unique_fd.hpp>
-#include <cordma/group/group_options.hpp>
+#include <cordma/group/joining.hpp>
 #include <cordma/io/socket_address.hpp>
 #include <cordma/runtime/runtime.hpp>
 #include <cordma/verbs/gid.hpp>

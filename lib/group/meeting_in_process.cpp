@@ -5,7 +5,7 @@
 
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/with_timeout.hpp>
-#include <cordma/group/group_options.hpp>
+#include <cordma/group/joining.hpp>
 #include <cordma/runtime/runtime.hpp>
 
 #include <mutex>

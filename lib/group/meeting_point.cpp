@@ -8,7 +8,7 @@
 
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/with_timeout.hpp>
-#include <cordma/group/group_options.hpp>
+#include <cordma/group/joining.hpp>
 #include <cordma/runtime/runtime.hpp>
 
 #include <algorithm>

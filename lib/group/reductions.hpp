@@ -2,7 +2,7 @@
 
 #include "group/collective_call.hpp"
 
-#include <cordma/group/reduction.hpp>
+#include <cordma/group/group.hpp>
 
 namespace cordma::detail {
 

@@ -12,7 +12,7 @@
 #include <cordma/detail/base/counted.hpp>
 #include <cordma/detail/base/intrusive_list.hpp>
 #include <cordma/group/group.hpp>
-#include <cordma/group/group_options.hpp>
+#include <cordma/group/joining.hpp>
 
 #include <cstdint>
 #include <memory>

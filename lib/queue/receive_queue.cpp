@@ -18,7 +18,7 @@ receive_queue::receive_queue(verbs::queue_pair& qp, completion_queue_driver& dri
       depth_{qp.capabilities().recv_wr_max},
       mask_{std::bit_ceil(depth_) - 1},
       slices_max_{std::clamp<std::uint32_t>(qp.capabilities().recv_sge_max - (headers ? 1 : 0), 1,
-                                            receive_slices_max)},
+                                            buffer_slices::size_max)},
       at_once_max_{depth_},
       headers_{std::move(headers)},
       held_{held},
@@ -49,7 +49,7 @@ inline request_outcome receive_queue::try_post(std::span<const local_mr_slice> b
   const request_outcome how = held_.acquire(buffer, verbs::access::local_write, "post_recv");
   if (how.has_failed()) return how;
   message& slot = *::new (&at(tail_)) message;  // `message()` would clear the room for slices.
-  std::array<ibv_sge, receive_slices_max + 1> sges;
+  std::array<ibv_sge, buffer_slices::size_max + 1> sges;
   ibv_recv_wr wr{
       .wr_id = wr_id_base_ | tail_, .next = nullptr, .sg_list = sges.data(), .num_sge = 0};
   if (headers_) [[unlikely]]

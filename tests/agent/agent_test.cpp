@@ -33,7 +33,7 @@ TEST_CASE("a peer asks for memory, uses it, and its owner gets it with what was 
     remote_mr remote = p.borrow(4096, {.alignment = 4096, .lease = 30s});
     CHECK(remote.size_bytes() == 4096);
     CHECK(remote.isolation() == level);
-    CHECK(remote.access() == lendable_access);
+    CHECK(remote.access() == lending_policy::lendable_access);
     CHECK(remote.slice().address() % 4096 == 0);
     CHECK(remote.remaining() > 20s);
     CHECK(remote.remaining() <= 27s);

@@ -35,7 +35,7 @@ struct with_a_lease {
               .length = 64,
               .address = peer.address(),
               .rkey = peer.rkey(),
-              .access = lendable_access,
+              .access = lending_policy::lendable_access,
               .duration = 1s,
               .isolation = std::uint8_t(isolation::exact)});
     wait_for([&] { return asked.has_ended(); });

@@ -73,7 +73,7 @@ struct siege {
     return {.kind = kind::request,
             .tag = ++tag,
             .length = bytes,
-            .access = lendable_access,
+            .access = lending_policy::lendable_access,
             .duration = 10s};
   }
   /// Real devices take a while.
@@ -311,7 +311,7 @@ TEST_CASE("answers to what was not asked end the connection", "[agent][device][R
                                .lease = 1,
                                .length = 64,
                                .address = 4096,
-                               .access = lendable_access,
+                               .access = lending_policy::lendable_access,
                                .duration = 1s,
                                .isolation = 3},
                          frame{.kind = kind::refused, .tag = 1, .status = 1},
@@ -354,7 +354,7 @@ TEST_CASE("terms that are not those that were asked for end the connection",
         change{[](frame& f) { f.length = 0; }}, change{[](frame& f) { f.address += 1; }},
         change{[](frame& f) { f.address = huge - 10; }},
         change{[](frame& f) { f.duration += 1us; }},
-        change{[](frame& f) { f.access = lendable_access; }},
+        change{[](frame& f) { f.access = lending_policy::lendable_access; }},
         change{[](frame& f) { f.isolation = 0; }}, change{[](frame& f) {
           f.kind = kind::renewed;
           f = {.kind = f.kind, .tag = f.tag, .duration = f.duration};
@@ -455,7 +455,7 @@ TEST_CASE("a flood of offers and revocations by a peer that gives no credit is b
                  .lease = n,
                  .length = 64,
                  .address = 4096,
-                 .access = lendable_access,
+                 .access = lending_policy::lendable_access,
                  .duration = 10s,
                  .isolation = 3},
                 never);

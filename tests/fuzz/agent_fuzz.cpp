@@ -252,7 +252,7 @@ class stage {
     return {.kind = kind::request,
             .tag = how % 8 == 7 ? 1 : ++next_tag_,
             .length = in.of(sizes),
-            .access = how % 4 == 3 ? access::remote_read : lendable_access,
+            .access = how % 4 == 3 ? access::remote_read : lending_policy::lendable_access,
             .duration = in.of(leases),
             .alignment_log2 = std::uint8_t(!is_gentle_ && how % 64 == 5 ? 21 : how / 16 % 13)};
   }
@@ -297,8 +297,11 @@ class stage {
     drive();
     const std::uint8_t how = in.byte();
     frame f;
-    frame asked{
-        .kind = kind::request, .tag = 1, .length = 64, .access = lendable_access, .duration = 1s};
+    frame asked{.kind = kind::request,
+                .tag = 1,
+                .length = 64,
+                .access = lending_policy::lendable_access,
+                .duration = 1s};
     if (is_gentle_ && questions_.empty()) return;
     if (!questions_.empty() && (is_gentle_ || how % 16 != 15)) {
       const auto at = questions_.begin() + how / 16 % std::ptrdiff_t(questions_.size());
@@ -313,7 +316,8 @@ class stage {
       k = in.of(std::array{kind::granted, kind::renewed, kind::handed_over});
     if (k == kind::granted)
       f = terms(in, std::max<std::uint64_t>(asked.length, 1),
-                asked.access == access::none ? lendable_access : asked.access, asked.duration);
+                asked.access == access::none ? lending_policy::lendable_access : asked.access,
+                asked.duration);
     f.kind = k;
     f.tag = asked.tag;
     if (k == kind::renewed) f.duration = std::max<microseconds>(asked.duration, 1us);
@@ -331,7 +335,8 @@ class stage {
     frame f;
     if (how % 2 == 0 || our_leases_.empty()) {
       f = terms(in, in.of(std::array<std::uint64_t, 4>{64, 1, 4096, ~std::uint64_t{0} >> 1}),
-                lendable_access, in.of(std::array<microseconds, 4>{10s, 300ms, 1us, 24h}));
+                lending_policy::lendable_access,
+                in.of(std::array<microseconds, 4>{10s, 300ms, 1us, 24h}));
       f.kind = kind::offer;
       if (how % 16 == 2 && our_leases_.size() > 1) f.lease = our_leases_.front();
     } else {

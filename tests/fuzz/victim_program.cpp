@@ -132,7 +132,7 @@ void victim_program::use(borrowing& b) {
 void victim_program::lend(lent& l, script& in) {
   if (l.made || l.loan || l.end) return;
   constexpr std::array<std::size_t, 4> sizes{64, 1, 4096, 100};
-  constexpr std::array<access, 4> accesses{lendable_access, access::remote_read,
+  constexpr std::array<access, 4> accesses{lending_policy::lendable_access, access::remote_read,
                                            access::remote_write, access::remote_read};
   l.made.emplace(world_.executor,
                  victim_.self().lends.lend(world_.memory.allocate_zeroed(in.of(sizes)),

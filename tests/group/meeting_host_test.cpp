@@ -2,7 +2,7 @@
 
 #include "support/connected_pair.hpp"
 
-#include <cordma/group/group_options.hpp>
+#include <cordma/group/joining.hpp>
 #include <cordma/io/socket_address.hpp>
 
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-#include <cordma/group/meeting.hpp>
+#include <cordma/group/joining.hpp>
 
 #include "group/meeting_variables.hpp"
 #include "meetings.hpp"

@@ -4,8 +4,7 @@
 #include "support/connected_pair.hpp"
 
 #include <cordma/coro/scope.hpp>
-#include <cordma/group/group_options.hpp>
-#include <cordma/group/meeting.hpp>
+#include <cordma/group/joining.hpp>
 
 #include <catch2/catch.hpp>
 

@@ -4,7 +4,7 @@
 
 #include <cordma/coro/scope.hpp>
 #include <cordma/group/group.hpp>
-#include <cordma/group/meeting.hpp>
+#include <cordma/group/joining.hpp>
 #include <cordma/runtime/runtime.hpp>
 
 #include <stdexcept>

@@ -39,8 +39,8 @@ template <> struct std::hash<int> {};
 """
 NAMES = ["alias", "call", "holder", "kind", "limit", "line", "make", "more", "other", "plain", "verbs::pd"]
 
-HEADERS_MAX = 62
-NAMES_MAX = 182
+HEADERS_MAX = 60
+NAMES_MAX = 180
 # Names outside of namespaces called detail that the headers below detail/ declare beside those.
 FURTHER_MAX = 56
 # The headers that a file with one awaited WRITE reads.

@@ -15,13 +15,13 @@ TEST_CASE("a buffer's slices are copied with it, one or as many as there may be"
   local_mr mr = link.memory(64);
   const auto nth = [&](std::size_t i) { return mr.slice(8 * i, 8); };
   buffer_slices slices = nth(0);
-  for (std::size_t i = 1; i < receive_slices_max; ++i) {
+  for (std::size_t i = 1; i < buffer_slices::size_max; ++i) {
     const buffer_slices copy = slices;
     CHECK(copy.size() == i);
     slices.push_back(nth(i));
   }
   const buffer_slices copy = slices;
-  REQUIRE(copy.size() == receive_slices_max);
+  REQUIRE(copy.size() == buffer_slices::size_max);
   for (std::size_t i = 0; i < copy.size(); ++i) {
     CHECK(copy[i].bytes().data() == nth(i).bytes().data());
     CHECK(copy[i].block() == mr.slice().block());

@@ -4,7 +4,7 @@
 #include "size.hpp"
 #include "text.hpp"
 
-#include <cordma/group/group_options.hpp>
+#include <cordma/group/joining.hpp>
 
 namespace perf {
 namespace {

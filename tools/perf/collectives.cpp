@@ -9,7 +9,7 @@
 #include "text.hpp"
 #include "tuning.hpp"
 
-#include <cordma/group/meeting.hpp>
+#include <cordma/group/joining.hpp>
 #include <cordma/runtime/runtime.hpp>
 
 #include <unistd.h>

@@ -27,12 +27,12 @@ enum class isolation : std::uint8_t {
 };
 CORDMA_EXPORT const char* to_string(isolation level) noexcept;
 
-inline constexpr verbs::access lendable_access =
-    verbs::access::remote_read | verbs::access::remote_write | verbs::access::remote_atomic;
-
 /// The memory that a connection grants to its peer. Peers may ask for nothing unless `bytes_max`
 /// says so.
 struct lending_policy {
+  static constexpr verbs::access lendable_access =
+      verbs::access::remote_read | verbs::access::remote_write | verbs::access::remote_atomic;
+
   /// Bytes that the peer may have at once by asking. A lease counts as its alignment if that is
   /// more.
   std::size_t bytes_max = 0;
@@ -77,14 +77,14 @@ struct agent_options {
 /// The options of `request_remote_mr`.
 struct remote_mr_request {
   std::size_t alignment = 64;  ///< A power of two, up to 2 MiB.
-  verbs::access access = lendable_access;
+  verbs::access access = lending_policy::lendable_access;
   time_span lease = std::chrono::seconds{10};
   std::optional<time_span> timeout{};  ///< Unset: `agent_options::request_timeout`.
 };
 
 /// How `send_local_mr` lends.
 struct loan_options {
-  verbs::access access = lendable_access;
+  verbs::access access = lending_policy::lendable_access;
   time_span lease = std::chrono::seconds{10};
 };
 

@@ -33,7 +33,7 @@ struct datagram_options {
   std::uint16_t pkey_index = 0;
   /// The device drops datagrams with another Q_Key. Unset: a random one.
   std::optional<std::uint32_t> qkey{};
-  /// Capacity. `recv_sge_max` is of the program's buffers: 1 to `receive_slices_max`.
+  /// Capacity. `recv_sge_max` is of the program's buffers: 1 to `buffer_slices::size_max`.
   verbs::queue_pair_capabilities capacity{.recv_sge_max = 1};
   std::size_t routes_max = 256;  ///< Address handles that are kept while nothing uses them.
 };

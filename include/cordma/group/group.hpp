@@ -5,9 +5,7 @@
 #include <cordma/detail/base/export.hpp>
 #include <cordma/detail/group/reducer_ref.hpp>
 #include <cordma/detail/group/registered_copy.hpp>
-#include <cordma/group/group_options.hpp>
-#include <cordma/group/meeting.hpp>
-#include <cordma/group/reduction.hpp>
+#include <cordma/group/joining.hpp>
 #include <cordma/memory/local_mr.hpp>
 #include <cordma/memory/slice.hpp>
 
@@ -26,6 +24,10 @@ class runtime;
 namespace detail {
 class group_context;
 }  // namespace detail
+
+/// Operations that a group knows, on integers of 8 to 64 bits, float and double. Integers wrap
+/// around. Bit operations are for integers.
+enum class reduction : std::uint8_t { sum, product, min, max, bit_and, bit_or, bit_xor };
 
 /// Ranks that act as one (docs/collectives.md). All ranks of a group call its operations in the
 /// same order, with the same lengths, root, type and reduction. If calls differ, they end on every

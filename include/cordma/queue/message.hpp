@@ -11,19 +11,17 @@
 
 namespace cordma {
 
-/// Most slices that one receive buffer can consist of.
-inline constexpr std::size_t receive_slices_max = 4;
-
-/// Lists the slices of one receive buffer, in order: at most `receive_slices_max`. The list can be
-/// posted again unchanged.
+/// Lists the slices of one receive buffer, in order. The list can be posted again unchanged.
 class buffer_slices {
  public:
+  static constexpr std::size_t size_max = 4;
+
   buffer_slices() noexcept {}  // Clears nothing: clearing costs as much as the rest of a receive.
   buffer_slices(const local_mr_slice& first) noexcept : size_{1} {  // NOLINT: one is a buffer.
     std::construct_at(at(0), first);
   }
   void push_back(const local_mr_slice& next) noexcept {
-    CORDMA_ASSERT(size_ < receive_slices_max, "a receive buffer has no room for another slice");
+    CORDMA_ASSERT(size_ < size_max, "a receive buffer has no room for another slice");
     std::construct_at(at(size_++), next);
   }
 
@@ -44,7 +42,7 @@ class buffer_slices {
   }
 
   std::uint32_t size_ = 0;
-  alignas(local_mr_slice) std::array<std::byte, receive_slices_max * sizeof(local_mr_slice)> bytes_;
+  alignas(local_mr_slice) std::array<std::byte, size_max * sizeof(local_mr_slice)> bytes_;
 };
 
 /// A completed receive.

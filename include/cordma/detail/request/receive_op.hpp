@@ -42,7 +42,8 @@ class CORDMA_EXPORT awaited_receive : public receive_operation {
 template <std::size_t N, bool Posts = true>
 class [[nodiscard]] receive_op final : public operation_base<receive_op<N, Posts>>,
                                        private awaited_receive {
-  static_assert(N <= receive_slices_max, "a receive buffer has at most receive_slices_max slices");
+  static_assert(N <= buffer_slices::size_max,
+                "a receive buffer has at most buffer_slices::size_max slices");
 
  public:
   using value_type = message;

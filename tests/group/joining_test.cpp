@@ -1,4 +1,4 @@
-#include <cordma/group/group_options.hpp>
+#include <cordma/group/joining.hpp>
 
 #include "ranks.hpp"
 #include "support/outcome.hpp"

@@ -1,4 +1,4 @@
-#include <cordma/group/meeting.hpp>
+#include <cordma/group/joining.hpp>
 
 #include "meeting_host.hpp"
 #include "meeting_kinds.hpp"

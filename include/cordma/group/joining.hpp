@@ -1,9 +1,16 @@
 #pragma once
 
+#include <cordma/base/time.hpp>
+#include <cordma/connection/connection_options.hpp>
 #include <cordma/connection/endpoint.hpp>
 #include <cordma/detail/base/export.hpp>
+#include <cordma/detail/base/fixed_text.hpp>
 
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -48,6 +55,39 @@ class CORDMA_EXPORT meeting {
 
  private:
   std::shared_ptr<detail::meeting_kind> kind_;
+};
+
+/// Options of a group on one rank. Ranks may differ, unless it says otherwise. No member owns
+/// memory, because g++ 12 destroys such aggregates twice when a `co_await` contains their braces.
+struct group_options {
+  /// Options of the connections between ranks: credentials, the fabric's. `receives_from`,
+  /// `private_data`, `preposted` and `plain` are the group's own.
+  connection_changes connections{};
+  /// Where this rank listens for the others, as `endpoint` reads it. Empty: the meeting says so,
+  /// which is a free port of loopback if all ranks are on this host.
+  fixed_text<120> listen{};
+  /// Connects to all ranks in `join`; else to each when a message goes there.
+  bool connect_at_once = false;
+  /// Receive buffers of all connections together. Each connection is sure of 8 of them, and needs
+  /// 16 for a moment if both ranks connect at once. 0: 16 for each rank, from 256 to 16384.
+  std::uint32_t receive_buffers = 0;
+  /// Bytes of a receive buffer; all ranks have the same. A message that fits is sent at once, and
+  /// copied. A longer one is written to its place when the receiver is ready.
+  std::size_t buffer_bytes = 8192;
+  /// How long `join` waits for the others.
+  time_span join_timeout = std::chrono::seconds{60};
+  /// An operation that waits for a rank ends if the rank's executor gives no sign of life for so
+  /// long. A rank that dies is noticed earlier, mostly at once. A rank that has no connection yet
+  /// may take as long as `connections.connect_timeout`. At least 10 ms.
+  time_span silence_max = std::chrono::seconds{60};
+  /// Changes of the table of algorithms (docs/collectives.md). After these count those of the
+  /// variable CORDMA_COLLECTIVES, then the table as it is. All ranks must have the same.
+  fixed_text<480> algorithms{};
+  /// Makes the result of each reduction depend on the number of ranks alone: not on lengths, hosts
+  /// or algorithms. All ranks must have the same.
+  bool reproducible = false;
+  /// Names this host, for ranks that share one. Unset: the host's boot.
+  std::optional<std::uint64_t> host{};
 };
 
 }  // namespace cordma
