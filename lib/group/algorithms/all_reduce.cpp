@@ -86,7 +86,7 @@ task<> ring_all_reduce(exchange& x, const collective_call& call, const algorithm
   const message_parts parts{call.in.size_bytes(), call.element_bytes(), x.size()};
   const local_mr_slice sum = parts.part_of(call.out, x.rank());
   const std::size_t segment = element_segment(call, table);
-  co_await reduce_round(x, 0, parts, call.in, sum, segment);
+  co_await reduce_round(x, 0, parts, call.in, sum, call.out, segment);
   co_await gather_round(x, 1, parts, sum, call.out, segment);
 }
 

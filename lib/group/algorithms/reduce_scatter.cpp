@@ -81,7 +81,7 @@ task<> halving_reduce_scatter(exchange& x, const collective_call& call,
 
 task<> ring_reduce_scatter(exchange& x, const collective_call& call, const algorithm_table& table) {
   const message_parts parts{call.blocks, x.size()};
-  co_await reduce_round(x, 0, parts, call.in, call.out, element_segment(call, table));
+  co_await reduce_round(x, 0, parts, call.in, call.out, {}, element_segment(call, table));
 }
 
 task<> pairwise_reduce_scatter(exchange& x, const collective_call& call,

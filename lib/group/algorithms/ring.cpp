@@ -85,15 +85,17 @@ task<> gather_round(exchange& x, std::uint32_t part, message_parts parts, const_
 }
 
 task<> reduce_round(exchange& x, std::uint32_t part, message_parts parts, const_local_mr_slice all,
-                    local_mr_slice sum, std::size_t segment_bytes) {
+                    local_mr_slice sum, local_mr_slice sums, std::size_t segment_bytes) {
   const unsigned rank = x.rank();
   const unsigned size = x.size();
-  // A part is in a slot from when it is received until it was sent, a round later.
   const std::size_t longest = parts.longest();
   const std::size_t bytes = std::clamp<std::size_t>(longest, 1, segment_bytes);
   const std::size_t per_round = segments_of(longest, bytes);
   const ring_rounds rounds{part * part_steps, per_round, per_round * (size - 1)};
-  const std::size_t slots = std::min(rounds.count, per_round + 2 * segment_window);
+  // Few slots stay in the caches. Without `sums`, a sum is in its slot until a round later.
+  const bool has_sums = !sums.empty();
+  const std::size_t slots =
+      std::min(rounds.count, has_sums ? segment_window : per_round + 2 * segment_window);
   const local_mr_slice memory = x.scratch(slots * bytes);
   const auto slot_of = [&](std::size_t i, const const_local_mr_slice& segment) {
     return segment.empty() ? local_mr_slice{}
@@ -103,17 +105,23 @@ task<> reduce_round(exchange& x, std::uint32_t part, message_parts parts, const_
   segment_cursor sends{parts, first, bytes, per_round};
   segment_cursor receives{parts, (first + size - 1) % size, bytes, per_round};
   segment_cursor operands{receives};
+  segment_cursor results{receives};
   const auto sent = [&](std::size_t i) -> const_local_mr_slice {
-    const const_local_mr_slice segment = sends.next(all);
-    return i < per_round ? segment : slot_of(i - per_round, segment);
+    if (i < per_round) return sends.next(all);
+    return has_sums ? sends.next(const_local_mr_slice{sums})
+                    : const_local_mr_slice{slot_of(i - per_round, sends.next(all))};
   };
   const auto into = [&](std::size_t i) { return slot_of(i, receives.next(all)); };
+  const auto result_of = [&](std::size_t i, const local_mr_slice& slot) {
+    if (has_sums) return results.next(sums);
+    const bool is_last = i >= rounds.count - per_round;
+    return is_last ? segment_of(sum, i % per_round, bytes) : slot;
+  };
   const auto received = [&](std::size_t i) {
     const const_local_mr_slice operand = operands.next(all);
-    if (operand.empty()) return;
     const local_mr_slice slot = slot_of(i, operand);
-    const bool is_last = i >= rounds.count - per_round;
-    const local_mr_slice result = is_last ? segment_of(sum, i % per_round, bytes) : slot;
+    const local_mr_slice result = result_of(i, slot);
+    if (operand.empty()) return;
     if (rank == 0) {
       x.combine(result, operand, slot);
     } else {

@@ -13,8 +13,9 @@ namespace cordma::detail {
 task<> gather_round(exchange& x, std::uint32_t part, message_parts parts, const_local_mr_slice own,
                     local_mr_slice all, std::size_t segment_bytes);
 /// Sums up each part on the part's rank by a ring. `all` are this rank's operands; `sum` is of this
-/// rank's part, and may lie in `all`. Segments have whole elements.
+/// rank's part, and may lie in `all`. `sums` is empty, or is memory for the sums of other parts on
+/// their way, which may be `all`: then `sum` lies in it. Segments have whole elements.
 task<> reduce_round(exchange& x, std::uint32_t part, message_parts parts, const_local_mr_slice all,
-                    local_mr_slice sum, std::size_t segment_bytes);
+                    local_mr_slice sum, local_mr_slice sums, std::size_t segment_bytes);
 
 }  // namespace cordma::detail
