@@ -55,19 +55,19 @@ collective by_messages(raw_links& links, const order& asked) {
   return {};
 }
 
-/// Moves the bytes that a rank must send and receive, to its right and from its left.
+/// Moves the bytes that a rank must send and receive, from and to where a ring has them.
 collective by_bytes(raw_links& links, const order& asked) {
   const unsigned n = links.size();
-  const std::size_t all = asked.bytes, part = all / n * (n - 1);
+  const std::size_t part = asked.bytes / n, all = part * n, others = part * (n - 1);
   if (asked.operation == "all_reduce")
-    return [&links, all, part] { links.shift(all, 2 * part, 2 * part); };
+    return [&links, part, all, others] { links.shift(all, part, 2 * others, 2 * others); };
   if (asked.operation == "all_gather" || asked.operation == "reduce_scatter" ||
       asked.operation == "all_to_all")
-    return [&links, all, part] { links.shift(all, part, part); };
+    return [&links, part, all, others] { links.shift(all, part, others, others); };
   if (asked.operation == "broadcast")
-    return [&links, all, n, root = 0u]() mutable {
-      const unsigned from_root = (links.rank() + n - root++ % n) % n;
-      links.shift(all, from_root == n - 1 ? 0 : all, from_root == 0 ? 0 : all);
+    return [&links, bytes = asked.bytes, n, root = 0u]() mutable {
+      const unsigned from_root = (root++ % n + n - links.rank()) % n;
+      links.shift(bytes, 0, from_root == n - 1 ? 0 : bytes, from_root == 0 ? 0 : bytes);
     };
   return {};
 }

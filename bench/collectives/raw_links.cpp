@@ -38,10 +38,17 @@ constexpr std::chrono::microseconds adaptive_polls{500};
 /// The wr_id of a signaled segment. Receives have their rank's.
 constexpr std::uint64_t segment_id = 1u << 16, message_id = 2u << 16;
 
-/// Bytes of the segment behind `before` bytes of `all`, which go over the buffer more than once.
-std::size_t segment(std::size_t buffer_bytes, std::size_t before, std::size_t all) {
-  return std::min({segment_bytes, buffer_bytes - before % buffer_bytes, all - before});
-}
+/// Bytes that go round a buffer, from `begin` on, in segments.
+struct segments {
+  std::size_t buffer_bytes, begin, all;
+  std::size_t done = 0;
+
+  [[nodiscard]] std::size_t offset() const { return (begin + done) % buffer_bytes; }
+  [[nodiscard]] std::size_t next_bytes() const {
+    return std::min({segment_bytes, buffer_bytes - offset(), all - done});
+  }
+  [[nodiscard]] bool has_ended() const { return done == all; }
+};
 
 verbs::access writable() { return verbs::access::local_write | verbs::access::remote_write; }
 
@@ -138,20 +145,22 @@ void raw_links::await(unsigned peer) {
   --links_[peer].arrived;
 }
 
-void raw_links::shift(std::size_t buffer_bytes, std::size_t to_send, std::size_t to_receive) {
-  link& right = links_[(mine_.rank + 1) % mine_.size];
-  link& left = links_[(mine_.rank + mine_.size - 1) % mine_.size];
-  std::size_t sent = 0, received = 0;
+void raw_links::shift(std::size_t buffer_bytes, std::size_t part_bytes, std::size_t to_send,
+                      std::size_t to_receive) {
+  const unsigned to = (mine_.rank + mine_.size - 1) % mine_.size;
+  const unsigned from = (mine_.rank + 1) % mine_.size;
+  segments sent{buffer_bytes, mine_.rank * part_bytes, to_send};
+  segments received{buffer_bytes, from * part_bytes, to_receive};
   for (;; reap()) {
-    for (; received < to_receive && left.arrived > 0; --left.arrived)
-      received += segment(buffer_bytes, received, to_receive);
+    for (; !received.has_ended() && links_[from].arrived > 0; --links_[from].arrived)
+      received.done += received.next_bytes();
     if (is_segment_in_flight_) continue;
-    if (sent < to_send) {
-      const std::size_t bytes = segment(buffer_bytes, sent, to_send);
+    if (!sent.has_ended()) {
+      const std::size_t bytes = sent.next_bytes();
       is_segment_in_flight_ = true;
-      write(right, sent % buffer_bytes, bytes, segment_id, true);
-      sent += bytes;
-    } else if (received == to_receive) {
+      write(links_[to], sent.offset(), bytes, segment_id, true);
+      sent.done += bytes;
+    } else if (received.has_ended()) {
       return;
     }
   }

@@ -31,9 +31,10 @@ class raw_links {
   void send(unsigned peer, std::size_t bytes);
   /// Waits for one more message from the peer.
   void await(unsigned peer);
-  /// Moves `to_send` bytes to the right neighbour and, at once, `to_receive` from the left one,
-  /// over a buffer of so many bytes again and again.
-  void shift(std::size_t buffer_bytes, std::size_t to_send, std::size_t to_receive);
+  /// Moves `to_send` bytes to the rank before and, at once, `to_receive` from the next one, round a
+  /// buffer of so many bytes. Each rank begins with its own part of it.
+  void shift(std::size_t buffer_bytes, std::size_t part_bytes, std::size_t to_send,
+             std::size_t to_receive);
 
   [[nodiscard]] unsigned rank() const noexcept { return mine_.rank; }
   [[nodiscard]] unsigned size() const noexcept { return mine_.size; }

@@ -11,7 +11,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def figure(library, operation, size_bytes, ranks, seconds):
     return {"library": library, "operation": operation, "bytes": size_bytes, "ranks": ranks,
-            "seconds": seconds}
+            "seconds": seconds, "rounds": [seconds]}
 
 
 class CollectivePlot(unittest.TestCase):

@@ -8,7 +8,7 @@ from dev import collective_table, libraries
 
 def figures(operation, size_bytes, ranks, **seconds):
     return [{"library": key, "operation": operation, "bytes": size_bytes, "ranks": ranks,
-             "seconds": time} for key, time in seconds.items()]
+             "seconds": time, "rounds": [time]} for key, time in seconds.items()]
 
 
 class CollectiveTable(unittest.TestCase):
@@ -43,6 +43,11 @@ class CollectiveTable(unittest.TestCase):
         for ranks, expected in ((4, "0.40 < 0.5"), (8, "0.40")):
             row = " ".join(self.row("barrier", 0, ranks, cordma=1e-5, raw=4e-6))
             self.assertTrue(row.endswith(expected), row)
+
+    def test_a_ratio_is_the_median_of_those_of_the_rounds(self):
+        rows = figures("barrier", 0, 2, cordma=1e-6, gloo=3e-6)
+        rows[0]["rounds"], rows[1]["rounds"] = [1e-6, 1e-5, 1e-5], [4e-6, 5e-5, 3e-5]
+        self.assertEqual(self.table(rows)[1].split()[-1], "4.00")
 
     def test_a_faster_open_mpi_is_told_with_how_much(self):
         self.assertEqual(self.row("broadcast", 8, 2, cordma=3e-6, mpi=2e-6)[-1], "1.50")

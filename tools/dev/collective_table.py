@@ -1,6 +1,7 @@
 """Figures of collectives as a table, with the bars that cordma is to reach."""
 
 import dataclasses
+import statistics
 
 UNITS = ((1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
@@ -10,13 +11,19 @@ class Row:
 
     def __init__(self, operation, size_bytes, ranks):
         self.operation, self.size_bytes, self.ranks = operation, size_bytes, ranks
-        self.seconds = {}
+        self.seconds, self.rounds = {}, {}
+
+    def add(self, figure):
+        self.seconds[figure["library"]] = figure["seconds"]
+        self.rounds[figure["library"]] = figure["rounds"]
 
     def ratio(self, of, to):
-        """Returns a library's time beside another's; None where one is missing."""
-        if of not in self.seconds or to not in self.seconds:
+        """Returns a library's time beside another's; None where one is missing. The median over
+        rounds, because processors may be near each other in one and far in the next."""
+        if of not in self.rounds or to not in self.rounds:
             return None
-        return self.seconds[of] / self.seconds[to]
+        return statistics.median(one / other for one, other
+                                 in zip(self.rounds[of], self.rounds[to]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +51,7 @@ def rows_of(figures):
     rows = {}
     for figure in figures:
         key = figure["operation"], figure["bytes"], figure["ranks"]
-        rows.setdefault(key, Row(*key)).seconds[figure["library"]] = figure["seconds"]
+        rows.setdefault(key, Row(*key)).add(figure)
     return list(rows.values())
 
 

@@ -12,7 +12,7 @@ from . import collective_plot, collective_table, libraries, ranks
 LAYOUTS = (2, 4, 8)
 SIZES = (8, 64, 512, 4 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20)
 BLOCK_BYTES_MIN = 8  # Of a rank, where an operation divides its buffer.
-ROUNDS, ROUNDS_OF_LONG, ROUND_SECONDS = 7, 3, 0.02
+ROUNDS, ROUNDS_OF_LONG, ROUND_SECONDS = 7, 5, 0.02
 
 
 def cases(size):
@@ -55,8 +55,8 @@ def measure_case(running, operation, size_bytes):
         if not taken:
             continue
         figure = {"library": one.library.key, "operation": operation, "bytes": size_bytes,
-                  "ranks": one.size, "seconds": statistics.median(taken),
-                  "least": min(taken), "most": max(taken), "algorithm": name}
+                  "ranks": one.size, "seconds": statistics.median(taken), "rounds": taken,
+                  "algorithm": name}
         before = fastest.get(one)
         if before is None or figure["seconds"] < before["seconds"]:
             fastest[one] = figure
