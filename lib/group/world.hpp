@@ -129,7 +129,7 @@ class world final : public counted {
   /// For the operations: counts what they do.
   group::statistics counted{};
   /// Bytes of the longest message that is sent at once.
-  [[nodiscard]] std::size_t eager_max() const noexcept { return eager_max_; }
+  [[nodiscard]] std::size_t eager_max() const noexcept { return options_.buffer_bytes; }
 
   // Peers.
   [[nodiscard]] rank_peer& peer(std::uint32_t rank);
@@ -214,7 +214,6 @@ class world final : public counted {
   const std::uint64_t settings_;  ///< equal on two ranks whose options that must be equal are
   const duration tick_;
   const unsigned silent_ticks_max_;
-  std::size_t eager_max_ = 0;
   shared_receives* pool_ = nullptr;
   roster roster_;
   time_point meeting_ends_{};       ///< until then a rank that refuses may just be late

@@ -150,11 +150,10 @@ task<counted_ref<world>> world::join(runtime& rt, meeting_kind& how, const group
       options.receive_buffers != 0
           ? options.receive_buffers
           : std::clamp(2 * ranks * message_protocol::credits_min, buffers_least, buffers_most);
-  w.pool_ =
-      &rt.share_receives({.buffers = buffers,
-                          .buffer_bytes = message_protocol::header_bytes + options.buffer_bytes,
-                          .share_min = message_protocol::credits_min});
-  w.eager_max_ = options.buffer_bytes - group_protocol::header_bytes;
+  w.pool_ = &rt.share_receives({.buffers = buffers,
+                                .buffer_bytes = message_protocol::header_bytes +
+                                                group_protocol::header_bytes + options.buffer_bytes,
+                                .share_min = message_protocol::credits_min});
   w.listener_.emplace(
       rt.listen(where, {.admit = [&w](connection_request& r) { w.admit(r); }}, w.changes()));
   group_member self{w.listener_->local_endpoint().to_string(), host_number(options)};

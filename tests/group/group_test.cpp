@@ -28,7 +28,7 @@ bool is_filled(std::span<const std::byte> bytes, unsigned seed) {
   return true;
 }
 
-constexpr std::size_t sizes[] = {0, 1, 8, 8144, 8145, 100'000};
+constexpr std::size_t sizes[] = {0, 1, 8, 8192, 8193, 100'000};
 
 }  // namespace
 

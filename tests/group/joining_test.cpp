@@ -20,7 +20,7 @@ using test::variable;
 
 namespace {
 
-/// A buffer with the header of a stream's frame, in whole cache lines.
+/// A buffer with the headers of a frame, in whole cache lines.
 constexpr std::size_t buffer_stride = 8192 + 64;
 
 /// Has two ranks with options of their own meet at a barrier. Returns what became of it on each.

@@ -79,8 +79,7 @@ std::string run_schedules(std::uint32_t seed, unsigned count) {
   std::vector<std::vector<step>> schedules(count);
   for (std::vector<step>& one : schedules)
     for (auto n = 1 + numbers() % 8; n > 0; --n)
-      one.push_back(
-          {numbers() % groups, random_operation::draw(numbers, options.buffer_bytes - 48)});
+      one.push_back({numbers() % groups, random_operation::draw(numbers, options.buffer_bytes)});
   ranks all{size, options, per_host};
   return all.run([&](group& g) -> task<> {
     std::vector<group> parts = co_await part_of(g);

@@ -35,7 +35,7 @@ bool is_all(const local_mr& memory, std::size_t size, unsigned char value) {
 TEST_CASE("a message reaches the rank and the tag that it is for, of any length",
           "[group][device]") {
   for (const std::size_t size :
-       {std::size_t{1}, std::size_t{8144}, std::size_t{8145}, std::size_t{3'000'000}}) {
+       {std::size_t{1}, std::size_t{8192}, std::size_t{8193}, std::size_t{3'000'000}}) {
     ranks all{3};
     const std::string wrong = all.run([size](group& g) -> task<> {
       local_mr out = memory_of(g, size, static_cast<unsigned char>(g.rank() + 1));

@@ -195,7 +195,7 @@ class CORDMA_EXPORT group {
 
   // Messages between two ranks, matched by sender and tag, in the order in which they were sent.
 
-  /// Sends to a rank, which may be this one. Ends when the bytes may change. A message that fits
+  /// Sends to a rank, which may be this one. Ends when the bytes may change. A message of up to
   /// `buffer_bytes` is mostly sent at once; a longer one waits for its receive.
   /// \errors  errc::out_of_range: no such rank.
   task<> send(const const_local_mr_slice& bytes, unsigned to, std::uint32_t tag = 0);

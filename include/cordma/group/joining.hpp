@@ -71,8 +71,8 @@ struct group_options {
   /// Receive buffers of all connections together. Each connection is sure of 8 of them, and needs
   /// 16 for a moment if both ranks connect at once. 0: 16 for each rank, from 256 to 16384.
   std::uint32_t receive_buffers = 0;
-  /// Bytes of a receive buffer; all ranks have the same. A message that fits is sent at once, and
-  /// copied. A longer one is written to its place when the receiver is ready.
+  /// Bytes of the longest message that is sent at once, and copied from a receive buffer. A longer
+  /// one is written to its place when the receiver is ready. All ranks have the same.
   std::size_t buffer_bytes = 8192;
   /// How long `join` waits for the others.
   time_span join_timeout = std::chrono::seconds{60};
