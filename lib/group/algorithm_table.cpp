@@ -28,6 +28,7 @@ constexpr std::array all_algorithms{
     algorithm{gather, "binomial", binomial_gather, true, false},
     algorithm{gather, "linear", linear_gather},
     algorithm{all_gather, "bruck", bruck_all_gather},
+    algorithm{all_gather, "recursive_doubling", doubling_all_gather},
     algorithm{all_gather, "ring", ring_all_gather},
     algorithm{all_gather, "two_level", two_level_all_gather, false, false, need::regular},
     algorithm{reduce, "binomial", binomial_reduce},
@@ -45,17 +46,23 @@ constexpr std::array all_algorithms{
     algorithm{scan, "recursive_doubling", doubling_scan},
 };
 
-/// Without changes. The last row of each kind runs wherever none before it does.
+/// Without changes. The last row of each kind runs wherever none before it does. Powers of two up
+/// to 16 halve and double, however long the message is: most bytes then stay near. They scatter a
+/// broadcast that is too short to fill a chain of segments.
 constexpr std::string_view defaults =
     "barrier=two_level barrier=dissemination "
-    "broadcast=two_level@..1M broadcast=binomial@..16K broadcast=chain@..:..64 "
-    "broadcast=scatter_all_gather@..16M broadcast=chain "
+    "broadcast=two_level@..1M broadcast=binomial@..16K broadcast=scatter_all_gather@256K..1M:4..4 "
+    "broadcast=scatter_all_gather@256K..2M:8..8 broadcast=scatter_all_gather@256K..4M:16..16 "
+    "broadcast=chain@..:..64 broadcast=scatter_all_gather@..16M broadcast=chain "
     "scatter=binomial@..16K scatter=linear gather=binomial@..16K gather=linear "
-    "all_gather=two_level@..1M all_gather=bruck@..4K all_gather=ring "
+    "all_gather=two_level@..1M all_gather=bruck@..4K all_gather=recursive_doubling:4..4 "
+    "all_gather=recursive_doubling:8..8 all_gather=recursive_doubling:16..16 all_gather=ring "
     "reduce=two_level reduce=binomial@..16K reduce=rabenseifner "
     "all_reduce=two_level@..1M all_reduce=recursive_doubling@..4K all_reduce=rabenseifner@..256K "
-    "all_reduce=ring all_reduce=rabenseifner "
-    "reduce_scatter=recursive_halving@..256K reduce_scatter=ring reduce_scatter=pairwise "
+    "all_reduce=rabenseifner:4..4 all_reduce=rabenseifner:8..8 all_reduce=rabenseifner:16..16 "
+    "all_reduce=ring all_reduce=rabenseifner reduce_scatter=recursive_halving@..256K "
+    "reduce_scatter=recursive_halving:4..4 reduce_scatter=recursive_halving:8..8 "
+    "reduce_scatter=recursive_halving:16..16 reduce_scatter=ring reduce_scatter=pairwise "
     "reduce_scatter=recursive_halving "
     "all_to_all=bruck@..256:8.. all_to_all=pairwise scan=recursive_doubling";
 

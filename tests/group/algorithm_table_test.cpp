@@ -33,6 +33,9 @@ TEST_CASE("the table chooses by length and number of ranks", "[group]") {
   CHECK(chosen(table, barrier, 0, 5) == "dissemination"s);
   CHECK(chosen(table, broadcast, 16384, 4) == "binomial"s);
   CHECK(chosen(table, broadcast, 16385, 4) == "chain"s);
+  CHECK(chosen(table, broadcast, 2 << 20, 8) == "scatter_all_gather"s);
+  CHECK(chosen(table, broadcast, 2 << 20, 7) == "chain"s);
+  CHECK(chosen(table, broadcast, 2 << 20, 4) == "chain"s);
   CHECK(chosen(table, broadcast, 16385, 65) == "scatter_all_gather"s);
   CHECK(chosen(table, broadcast, 17 << 20, 65) == "chain"s);
   CHECK(chosen(table, scatter, 16384, 4) == "binomial"s);
@@ -40,15 +43,21 @@ TEST_CASE("the table chooses by length and number of ranks", "[group]") {
   CHECK(chosen(table, gather, 16384, 4) == "binomial"s);
   CHECK(chosen(table, gather, 16385, 4) == "linear"s);
   CHECK(chosen(table, all_gather, 4096, 4) == "bruck"s);
-  CHECK(chosen(table, all_gather, 4100, 4) == "ring"s);
+  CHECK(chosen(table, all_gather, 4100, 4) == "recursive_doubling"s);
+  CHECK(chosen(table, all_gather, 4100, 5) == "ring"s);
   CHECK(chosen(table, reduce, 16384, 4) == "binomial"s);
   CHECK(chosen(table, reduce, 16385, 4) == "rabenseifner"s);
   CHECK(chosen(table, all_reduce, 4096, 4) == "recursive_doubling"s);
   CHECK(chosen(table, all_reduce, 4097, 4) == "rabenseifner"s);
-  CHECK(chosen(table, all_reduce, 256 << 10, 4) == "rabenseifner"s);
-  CHECK(chosen(table, all_reduce, (256 << 10) + 1, 4) == "ring"s);
-  CHECK(chosen(table, reduce_scatter, 256 << 10, 4) == "recursive_halving"s);
-  CHECK(chosen(table, reduce_scatter, (256 << 10) + 4, 4) == "ring"s);
+  CHECK(chosen(table, all_reduce, 256 << 10, 6) == "rabenseifner"s);
+  CHECK(chosen(table, all_reduce, (256 << 10) + 1, 6) == "ring"s);
+  CHECK(chosen(table, reduce_scatter, 256 << 10, 6) == "recursive_halving"s);
+  CHECK(chosen(table, reduce_scatter, (256 << 10) + 6, 6) == "ring"s);
+  for (const unsigned ranks : {4u, 8u, 16u}) {
+    CHECK(chosen(table, all_gather, 1 << 30, ranks) == "recursive_doubling"s);
+    CHECK(chosen(table, all_reduce, 1 << 30, ranks) == "rabenseifner"s);
+    CHECK(chosen(table, reduce_scatter, 1 << 30, ranks) == "recursive_halving"s);
+  }
   CHECK(chosen(table, all_to_all, 256, 8) == "bruck"s);
   CHECK(chosen(table, all_to_all, 256, 7) == "pairwise"s);
   CHECK(chosen(table, all_to_all, 257, 8) == "pairwise"s);
@@ -109,7 +118,7 @@ TEST_CASE("blocks of different lengths come by an algorithm for them", "[group]"
   CHECK(uneven(all_to_all, 8) == "pairwise");
   CHECK(uneven(all_gather, 8) == "bruck");
   CHECK(uneven(reduce_scatter, 8) == "recursive_halving");
-  CHECK(uneven(reduce_scatter, 1 << 20) == "pairwise");
+  CHECK(uneven(reduce_scatter, 1 << 20) == "recursive_halving");
 }
 
 TEST_CASE("the first change of a table that fits counts", "[group]") {

@@ -176,6 +176,23 @@ TEST_CASE("an all-gather by Bruck takes log2 p messages, with each block once", 
   }));
 }
 
+TEST_CASE("an all-gather by doubling takes log2 p messages, with each block once", "[group]") {
+  using enum collective_kind;
+  const unsigned ranks = GENERATE(8u, 64u, 1024u);
+  const cost c{all_gather, "recursive_doubling", ranks};
+  CHECK(c.time() == doublings(ranks));
+  CHECK(c.each([&](unsigned, const model::tally& t) {
+    return t.messages == doublings(ranks) && t.bytes == 8 * (ranks - 1);
+  }));
+  // Rank 1 sends its block to rank 0, and gets all from there.
+  const unsigned folding = GENERATE(9u, 1000u);
+  const cost folded{all_gather, "recursive_doubling", folding};
+  CHECK(folded.time() <= doublings(folding) + 1);
+  CHECK(folded.of(0).messages == doublings(folding));
+  CHECK(folded.of(1).messages == 1);
+  CHECK(folded.of(1).bytes == 8);
+}
+
 TEST_CASE("an all-to-all by Bruck takes log2 p messages, with half of the blocks each", "[group]") {
   using enum collective_kind;
   const unsigned ranks = GENERATE(8u, 64u, 300u);

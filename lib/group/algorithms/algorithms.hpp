@@ -24,8 +24,8 @@ algorithm_function dissemination_barrier;
 algorithm_function binomial_broadcast;
 /// Each rank sends each segment on to the next as soon as it has it. p + n/s messages, n bytes.
 algorithm_function chain_broadcast;
-/// The root scatters the message by a binomial tree; then a ring gathers it on all ranks.
-/// log2 p + p messages, 2n bytes.
+/// The root scatters the message by a binomial tree. Then all ranks gather it: a power of two by
+/// doubling, others by a ring. 2 log2 p or log2 p + p messages, 2n bytes.
 algorithm_function scattered_broadcast;
 
 /// The root sends half of the blocks to the rank at distance p/2. Both do so among the ranks nearer
@@ -41,6 +41,9 @@ algorithm_function linear_gather;
 /// In step k each rank sends all that it has to the rank 2^k before it. log2 p messages, n bytes;
 /// all is copied once.
 algorithm_function bruck_all_gather;
+/// Ranks at distances 1, 2 ... p/2 swap all that they have. log2 p messages, n bytes, to where they
+/// stay.
+algorithm_function doubling_all_gather;
 /// In each step each rank sends the block that it got last to the next rank. p - 1 messages, n
 /// bytes, to where they stay.
 algorithm_function ring_all_gather;

@@ -1,5 +1,7 @@
 #include "algorithms.hpp"
+#include "folded_ranks.hpp"
 #include "group/algorithm_table.hpp"
+#include "halving.hpp"
 #include "message_parts.hpp"
 #include "ring.hpp"
 #include "steps.hpp"
@@ -34,6 +36,31 @@ task<> bruck_all_gather(exchange& x, const collective_call& call, const algorith
   }
   x.copy(call.out.last(behind), blocks.first(behind));
   x.copy(call.out.first(before), blocks.last(before));
+}
+
+task<> doubling_all_gather(exchange& x, const collective_call& call, const algorithm_table& table) {
+  const unsigned rank = x.rank();
+  const folded_ranks ranks{x.size()};
+  const unsigned partner = folded_ranks::partner_of(rank);
+  const std::size_t segment = table.segment_bytes();
+  if (ranks.is_folded(rank)) {
+    const move_step block{.to = partner, .sent = call.in};
+    co_await run_step(x, block, segment);
+    const move_step all{.from = partner, .received = call.out};
+    co_await run_step(x, all, segment);
+    co_return;
+  }
+  const message_parts parts{call.blocks, x.size()};
+  x.copy(parts.part_of(call.out, rank), call.in);
+  if (ranks.is_paired(rank)) {
+    const move_step block{.from = partner, .received = parts.part_of(call.out, partner)};
+    co_await run_step(x, block, segment);
+  }
+  const auto begin_of = [&](unsigned number) { return parts.begin_of(ranks.lowest_of(number)); };
+  co_await gather_by_doubling(x, ranks, 0, call.out, begin_of, segment);
+  if (!ranks.is_paired(rank)) co_return;
+  const move_step all{.to = partner, .sent = call.out};
+  co_await run_step(x, all, segment);
 }
 
 task<> ring_all_gather(exchange& x, const collective_call& call, const algorithm_table& table) {

@@ -66,19 +66,7 @@ task<> rabenseifner_all_reduce(exchange& x, const collective_call& call,
   const message_parts parts{call.in.size_bytes(), call.element_bytes(), ranks.count()};
   const auto begin_of = [&](unsigned number) { return parts.begin_of(number); };
   co_await reduce_by_halving(x, ranks, operands, call.out, begin_of, segments);
-
-  const unsigned number = ranks.number_of(x.rank());
-  for (unsigned distance = 1; distance < ranks.count(); distance *= 2) {
-    const unsigned other = number ^ distance;
-    const unsigned mine = number & ~(distance - 1);
-    const unsigned others = other & ~(distance - 1);
-    const move_step step{.part = 1,
-                         .to = ranks.rank_of(other),
-                         .sent = parts.range_of(call.out, mine, mine + distance),
-                         .from = ranks.rank_of(other),
-                         .received = parts.range_of(call.out, others, others + distance)};
-    co_await run_step(x, step, element_segment(call, table));
-  }
+  co_await gather_by_doubling(x, ranks, 1, call.out, begin_of, element_segment(call, table));
   if (ranks.is_paired(x.rank())) co_await tell_partner(x, call, table);
 }
 

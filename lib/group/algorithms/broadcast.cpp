@@ -1,5 +1,7 @@
 #include "algorithms.hpp"
+#include "folded_ranks.hpp"
 #include "group/algorithm_table.hpp"
+#include "halving.hpp"
 #include "in_flight.hpp"
 #include "message_parts.hpp"
 #include "rank_view.hpp"
@@ -61,8 +63,13 @@ task<> scattered_broadcast(exchange& x, const collective_call& call, const algor
                          .sent = parts.range_of(call.out, child, tree.end_of_child(distance))};
     co_await run_step(ranks, sent, table.segment_bytes());
   }
-  const local_mr_slice mine = parts.part_of(call.out, rank);
-  co_await gather_round(ranks, 1, parts, mine, call.out, table.segment_bytes());
+  if (const folded_ranks numbers{ranks.size()}; numbers.count() == ranks.size()) {
+    const auto begin_of = [&](unsigned number) { return parts.begin_of(number); };
+    co_await gather_by_doubling(ranks, numbers, 1, call.out, begin_of, table.segment_bytes());
+  } else {
+    const local_mr_slice mine = parts.part_of(call.out, rank);
+    co_await gather_round(ranks, 1, parts, mine, call.out, table.segment_bytes());
+  }
 }
 
 }  // namespace cordma::detail
