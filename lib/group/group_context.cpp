@@ -135,7 +135,10 @@ class group_context::run_guard {
   }
   [[nodiscard]] collective& op() const noexcept { return *op_; }
   /// The operation is settled.
-  void finish() noexcept { delete &take(); }
+  void finish() noexcept {
+    delete &take();
+    group_.send_stalled();  // Another operation may be the oldest now.
+  }
 
  private:
   struct stop_watch : stop_callback {
@@ -436,10 +439,30 @@ bool group_context::try_take_credit(std::uint32_t rank, std::uint64_t operation)
   return true;
 }
 
+bool group_context::may_send(const outbound& o) noexcept {
+  const bool is_oldest = !running_.empty() && &running_.front() == &o.op;
+  return credits_[o.peer].unconsumed[0] < (is_oldest ? eager_window : younger_window);
+}
+
 void group_context::send_or_stall(outbound& o) noexcept {
-  if (try_take_credit(o.peer, o.op.number())) return o.op.send_eager(o);
+  if (may_send(o)) [[likely]] {
+    ++credits_[o.peer].unconsumed[0];
+    return o.op.send_eager(o);
+  }
   ++whole().counted.credit_waits;
   stalled_.push_back(static_cast<outgoing_frame&>(o));
+}
+
+void group_context::send_stalled() noexcept {
+  for (;;) {
+    outgoing_frame* const next = stalled_.find(
+        [this](const outgoing_frame& o) { return may_send(static_cast<const outbound&>(o)); });
+    if (next == nullptr) return;
+    next->unlink();
+    auto& o = static_cast<outbound&>(*next);
+    ++credits_[o.peer].unconsumed[0];
+    o.op.send_eager(o);
+  }
 }
 
 std::uint32_t group_context::take_owed(std::uint32_t rank, std::uint64_t operation) noexcept {
@@ -465,16 +488,7 @@ void group_context::on_credit(std::uint32_t from, const group_protocol::frame& f
   std::uint8_t& unconsumed = credits_[from].unconsumed[lane_of(f.operation)];
   unconsumed = std::uint8_t(unconsumed - std::min<std::uint32_t>(unconsumed, f.credits));
   // Messages by tag are announced, and do not stall.
-  if (lane_of(f.operation) != 0) return;
-  while (unconsumed < eager_window) {
-    outgoing_frame* const next = stalled_.find(
-        [&](const outgoing_frame& o) { return static_cast<const outbound&>(o).peer == from; });
-    if (next == nullptr) return;
-    next->unlink();
-    ++unconsumed;
-    auto& o = static_cast<outbound&>(*next);
-    o.op.send_eager(o);
-  }
+  if (lane_of(f.operation) == 0) send_stalled();
 }
 
 }  // namespace cordma::detail

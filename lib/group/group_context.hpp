@@ -38,6 +38,9 @@ class group_context final : public counted, public list_hook<group_context> {
   static constexpr std::uint32_t running_max = 64;
   /// Eager messages to one rank that it has not consumed, of operations; and as many by tag.
   static constexpr std::uint8_t eager_window = 16;
+  /// The part of the window that the oldest operation under way here leaves to the others. Theirs
+  /// may wait for it on other ranks, so they must not take all: it would wait for them.
+  static constexpr std::uint8_t younger_window = eager_window / 2;
 
   /// \param members  ranks of the whole, by rank of the group.
   /// \errors errc::out_of_range: the world has a group of that identity.
@@ -91,12 +94,16 @@ class group_context final : public counted, public list_hook<group_context> {
   [[nodiscard]] const char* name_of(const collective& c) const noexcept;
   /// Sends an eager message, or has it wait for a credit of the peer.
   void send_or_stall(outbound& o) noexcept;
+  /// Sends eager messages that have waited for a credit and may go now.
+  void send_stalled() noexcept;
   /// An eager message of that rank has been consumed.
   void consumed(std::uint32_t rank, std::uint64_t operation) noexcept;
   /// Returns the consumed messages of that rank which it has not been told of, and forgets them.
   [[nodiscard]] std::uint32_t take_owed(std::uint32_t rank, std::uint64_t operation) noexcept;
   /// Returns true if an eager message may be sent to that rank now, and counts it.
   [[nodiscard]] bool try_take_credit(std::uint32_t rank, std::uint64_t operation) noexcept;
+  /// Returns true if there is a credit for an eager message of an operation.
+  [[nodiscard]] bool may_send(const outbound& o) noexcept;
   /// A message by tag, with its credits, will not be sent.
   void return_credit(std::uint32_t rank, const group_protocol::frame& unsent) noexcept;
   /// Answers an offer of that rank whose memory will not be used.

@@ -156,7 +156,10 @@ class world final : public counted {
               const std::string& text) noexcept;
   /// Makes a connection, if there is none.
   void want(rank_peer& p) noexcept;
+  /// Connects to all ranks. \errors errc::rank_failed: the first that is lost.
   task<> connect_all();
+  /// Does so until the meeting's deadline. \errors errc::timed_out: names those that did not come.
+  task<> connect_in_time();
   /// Closes the connections, and waits for that. Nothing uses them any more.
   task<> close();
   /// Transfers that wait for a peer keep asking whether it lives.

@@ -174,8 +174,7 @@ task<counted_ref<world>> world::join(runtime& rt, meeting_kind& how, const group
   });
   w.accepting_.emplace(w.accept_all());
   static_cast<void>(w.accepting_->start(w.acceptor_, {&w.executor_, {}}));
-  if (options.connect_at_once)
-    co_await with_timeout(w.connect_all(), options.join_timeout, &w.executor_);
+  if (options.connect_at_once) co_await w.connect_in_time();
   co_return made;
 }
 
@@ -300,8 +299,26 @@ task<> world::connect_all() {
     if (r == rank()) continue;
     const rank_peer& p = peer(r);
     while (p.now != rank_peer::state::open && !p.is_gone()) co_await changed_.wait();
-    if (p.is_gone()) throw error{*p.why};
+    if (p.is_gone())
+      throw_error({.code = errc::rank_failed,
+                   .call = "group::join",
+                   .object = {"rank", r},
+                   .detail = detail_text("rank %u is lost: %.150s", unsigned{r},
+                                         p.why->to_string().c_str())});
   }
+}
+
+task<> world::connect_in_time() {
+  const duration left = std::max(duration{}, meeting_ends_ - executor_.now());
+  result<void> ended = co_await as_result(with_timeout(connect_all(), left, &executor_));
+  if (!ended.has_failure() || !executor_.is_past(meeting_ends_)) co_return std::move(ended).value();
+  std::vector<unsigned> missing;
+  for (std::uint32_t r = 0; r < size(); ++r)
+    if (r != rank() && !is_connected(r)) missing.push_back(r);
+  const failure why = missing_ranks("group::join", missing, size(), options_.join_timeout);
+  // The others hear which ranks it was before they see that this one goes.
+  for (const unsigned r : missing) cut_off(r, why);
+  throw_error(why);
 }
 
 task<> world::close() {

@@ -21,12 +21,15 @@ class byte_memory {
     return memory;
   }
   /// Makes the bytes undefined.
-  void spoil(const local_mr_slice& memory) { std::ranges::fill(memory.bytes(), std::byte{0xdd}); }
+  void spoil(const local_mr_slice& memory) {
+    if (memory.size_bytes() != 0) std::memset(memory.bytes().data(), 0xdd, memory.size_bytes());
+  }
   snapshot read(const const_local_mr_slice& memory) {
-    return {memory.bytes().begin(), memory.bytes().end()};
+    const std::byte* const first = memory.bytes().data();
+    return {first, first + memory.size_bytes()};
   }
   void write(const local_mr_slice& memory, const snapshot& content) {
-    std::ranges::copy(content, memory.bytes().begin());
+    if (!content.empty()) std::memcpy(memory.bytes().data(), content.data(), content.size());
   }
   void copy(const local_mr_slice& into, const const_local_mr_slice& from) {
     if (overlap(into, from)) throw mistake{"a copy onto a part of itself"};
@@ -44,15 +47,17 @@ class byte_memory {
   /// Returns true if nobody wrote outside of an allocation.
   [[nodiscard]] bool is_intact() const {
     return std::ranges::all_of(blocks_, [](const std::vector<std::byte>& block) {
-      return std::all_of(block.begin(), block.begin() + guard_bytes, is_guard) &&
-             std::all_of(block.end() - guard_bytes, block.end(), is_guard);
+      return is_guard(block.data()) && is_guard(block.data() + block.size() - guard_bytes);
     });
   }
 
  private:
-  static constexpr std::ptrdiff_t guard_bytes = 32;
+  static constexpr std::size_t guard_bytes = 32;
   static constexpr std::byte guard{0xa5};
-  static bool is_guard(std::byte b) { return b == guard; }
+  static bool is_guard(const std::byte* first) {
+    static const std::vector<std::byte> whole(guard_bytes, guard);
+    return std::memcmp(first, whole.data(), guard_bytes) == 0;
+  }
   static bool overlap(const const_local_mr_slice& a, const const_local_mr_slice& b) {
     return a.bytes().data() < b.bytes().data() + b.size_bytes() &&
            b.bytes().data() < a.bytes().data() + a.size_bytes();

@@ -78,7 +78,7 @@ task<> do_operations(group& g, std::uint32_t seed) {
         break;
       }
       case 6: co_await when_all(sum_all(g, 8), sum_all(g, bytes), g.barrier()); break;
-      default: co_await g.runtime().executor().sleep_for(std::chrono::microseconds{bytes % 300});
+      default: co_await g.runtime().executor().sleep_for(duration{});
     }
   }
 }
@@ -117,10 +117,8 @@ task<std::size_t> live(runtime& rt, const endpoint& where, unsigned rank, unsign
   co_return pool_bytes;
 }
 
-/// Sockets, queue pairs and memory of the group are gone, soon after it.
-task<std::string> leftovers_of(runtime& rt, std::multiset<std::string> before, std::size_t in_use) {
-  for (unsigned n = 0; n < 3000 && descriptors().size() > before.size(); ++n)
-    co_await rt.executor().sleep_for(1ms);
+/// Returns what is left of a group, whose connections the runtime has closed.
+std::string leftovers_of(runtime& rt, std::multiset<std::string> before, std::size_t in_use) {
   std::string held;
   for (const std::string& one : descriptors())
     if (const auto at = before.find(one); at != before.end())
@@ -129,7 +127,7 @@ task<std::string> leftovers_of(runtime& rt, std::multiset<std::string> before, s
       held += one + ", ";
   const std::size_t bytes = rt.memory().statistics().in_use_bytes;
   if (bytes > in_use) held += std::to_string(bytes - in_use) + " bytes";
-  co_return held.empty() ? "nothing" : held;
+  return held.empty() ? "nothing" : held;
 }
 
 task<> join_single(runtime& rt, const group_options& options) {
@@ -145,7 +143,7 @@ void live_in_process(const endpoint& where, unsigned rank, unsigned size, unsign
   const std::multiset<std::string> open = descriptors();
   const std::size_t in_use = rt.memory().statistics().in_use_bytes;
   const std::size_t pool = rt.run(live(rt, where, rank, size, deaths, seed, how, options, say));
-  say("held: " + rt.run(leftovers_of(rt, open, in_use + pool)));
+  say("held: " + leftovers_of(rt, open, in_use + pool));
 }
 
 class company {

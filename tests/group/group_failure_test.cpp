@@ -2,6 +2,7 @@
 
 #include "ranks.hpp"
 #include "support/outcome.hpp"
+#include "support/until.hpp"
 
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
@@ -83,7 +84,7 @@ TEST_CASE("a rank that is stopped in the middle ends the operation on every rank
     const auto outcomes = all.outcomes([&](group& g) -> task<> {
       local_mr memory = g.runtime().memory().allocate_zeroed(size);
       if (g.rank() == 3) {
-        while (!g.why_failed()) co_await g.runtime().executor().sleep_for(100us);
+        co_await test::until(g.runtime().executor(), [&] { return bool(g.why_failed()); });
         co_return co_await g.barrier();
       }
       auto operation = g.all_reduce<float>(memory.slice(), memory.slice(), reduction::sum);
@@ -138,7 +139,8 @@ TEST_CASE("a rank may leave as soon as its own part is done", "[group][device]")
 TEST_CASE("an operation whose task is destroyed ends on the other ranks, and frees its memory late",
           "[group][device]") {
   ranks all{3};
-  const auto outcomes = all.outcomes([](group& g) -> task<> {
+  bool is_destroyed = false;
+  const auto outcomes = all.outcomes([&is_destroyed](group& g) -> task<> {
     local_mr memory = g.runtime().memory().allocate_zeroed(1 << 20);
     if (g.rank() == 0) {
       {
@@ -151,9 +153,10 @@ TEST_CASE("an operation whose task is destroyed ends on the other ranks, and fre
         task<> started = g.broadcast(memory.slice(), 2);
         expect(!started.start(waits, {&g.runtime().executor(), {}}), "it waits");
       }
+      is_destroyed = true;
       co_return co_await g.barrier();
     }
-    if (g.rank() == 2) co_await g.runtime().executor().sleep_for(5ms);
+    if (g.rank() == 2) co_await test::until(g.runtime().executor(), [&] { return is_destroyed; });
     co_await g.broadcast(memory.slice(), 2);
     co_await g.barrier();
   });

@@ -70,6 +70,14 @@ class hostile_rank {
   task<> flood(group_protocol::frame f, unsigned count, std::size_t payload = 0) {
     for (; count > 0; --count) co_await say(f, payload);
   }
+  /// Ends when the attacked rank has handled all that this one said.
+  task<> be_heard() {
+    co_await say({.kind = kind::ping});
+    for (;;) {
+      const stream_message answer = co_await stream_->receive();
+      if (group_protocol::decode(answer.bytes()).kind == kind::pong) co_return;
+    }
+  }
   void go() {
     stream_.reset();
     listener_.reset();
@@ -124,9 +132,12 @@ std::string outcome_of(const attack& what, std::string& why) {
       });
     co_await hostile.meet();
     co_await hostile.connect();
+    const auto attack_and_wait = [&]() -> task<> {
+      co_await what(hostile);
+      co_await hostile.be_heard();
+    };
     // A connection that the attacked rank breaks ends the attack.
-    static_cast<void>(co_await as_result(with_timeout(what(hostile), 20s)));
-    co_await rt.executor().sleep_for(1ms);
+    static_cast<void>(co_await as_result(with_timeout(attack_and_wait(), 20s)));
     hostile.go();
   }));
   return wrong;

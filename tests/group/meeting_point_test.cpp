@@ -89,18 +89,25 @@ TEST_CASE("two groups that meet at one address one after the other have other na
 }
 
 TEST_CASE("rank 0 may come last", "[group][device]") {
-  runtime rt{test::on_test_device()};
+  manual_clock clock;
+  runtime rt{test::on_test_device(test::by_hand(clock))};
   const test::reserved_port port;
   const auto ranks = meetings_at(port.address(), 2);
   std::vector<result<detail::roster>> all(2, cancelled_result);
+  const auto meet = [&](unsigned rank) -> task<> {
+    all[rank] =
+        co_await as_result(test::meet(ranks[rank], rt, test::patient(), test::some_member(rank)));
+  };
   rt.run(with_scope([&](scope& running) -> task<> {
-    const auto meet = [&](unsigned rank) -> task<> {
-      all[rank] =
-          co_await as_result(test::meet(ranks[rank], rt, test::patient(), test::some_member(rank)));
-    };
     running.spawn(meet(1));
-    co_await sleep_for(20ms);
-    co_await meet(0);
+    // The other timers are of seconds: rank 1 pauses, as it has found nobody.
+    constexpr auto longest_pause = 500ms;
+    cordma::executor& executor = rt.executor();
+    co_await test::until(executor,
+                         [&] { return executor.next_deadline() <= clock.now() + longest_pause; });
+    running.spawn(meet(0));
+    co_await test::due_timers_fired();  // Rank 0 listens from here on.
+    clock.advance(longest_pause);
   }));
   test::check_rosters(std::move(all));
 }
@@ -219,14 +226,22 @@ TEST_CASE("a stranger that sends no handshake keeps no rank out", "[group][devic
 TEST_CASE("a rank 0 that is stopped frees its address", "[group][device]") {
   runtime rt{test::on_test_device()};
   const test::reserved_port port;
+  bool is_refused = false;
   rt.run(with_scope([&](scope& running) -> task<> {
     running.spawn(
         test::meet(meeting::at(port.address(), 0, 3), rt, test::patient(), test::some_member(0)));
-    running.spawn(
-        test::meet(meeting::at(port.address(), 1, 3), rt, test::patient(), test::some_member(1)));
-    co_await sleep_for(5ms);
-    running.request_stop();
+    // Two say that they are rank 1, and one of them is refused when the other has come.
+    for (int n = 0; n < 2; ++n) {
+      running.spawn([&]() -> task<> {
+        const auto outcome = co_await as_result(test::meet(meeting::at(port.address(), 1, 3), rt,
+                                                           test::patient(), test::some_member(1)));
+        is_refused = is_refused || code_of(outcome) == errc::refused;
+        if (is_refused) running.request_stop();
+      });
+    }
+    co_return;
   }));
+  CHECK(is_refused);
   CHECK_NOTHROW(rt.listen(port.address()));
 }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <numeric>
 #include <span>
 #include <type_traits>
@@ -27,15 +28,62 @@ std::uint32_t hash(std::uint32_t seed, std::uint32_t a, std::uint32_t b, std::ui
   return h;
 }
 
-/// Floating point that is exact however it is combined.
+/// A prime, so that no block of an operation lies in step with the numbers.
+constexpr std::size_t numbers_count = 65'521;
+
+/// Returns random numbers. Those of floating point are exact however they are combined.
 template <class T>
-T value_of(const random_operation& o, unsigned rank, std::size_t index) {
-  const std::uint32_t h = hash(o.seed, rank, std::uint32_t(index), 1);
-  if constexpr (std::is_floating_point_v<T>)
-    return T(o.how == reduction::product ? 1 + h % 2 : h % 1000);
-  else
-    return T(std::uint64_t{h} * 0x100000001b3u);
+const std::vector<T>& random_numbers(bool is_product) {
+  const auto make = [](bool of_product) {
+    std::mt19937_64 random{1};
+    std::vector<T> all(numbers_count);
+    for (T& one : all) {
+      const std::uint64_t n = random();
+      if constexpr (std::is_floating_point_v<T>)
+        one = T(of_product ? 1 + n % 2 : n % 1000);
+      else
+        one = T(n);
+    }
+    return all;
+  };
+  static const std::vector<T> numbers = make(false), factors = make(true);
+  return is_product ? factors : numbers;
 }
+
+/// A series of numbers, which repeat: `first` says where it begins among them.
+template <class T>
+class series {
+ public:
+  series(std::uint32_t first, bool is_product = false)
+      : numbers_{random_numbers<T>(is_product)}, first_{first % numbers_count} {}
+
+  /// Calls `f(index, numbers)` for each part of the elements `begin` to `end` that lies together.
+  template <class F>
+  void for_parts(std::size_t begin, std::size_t end, F f) const {
+    for (std::size_t at = begin; at < end;) {
+      const std::size_t from = (first_ + at) % numbers_count;
+      const std::size_t count = std::min(end - at, numbers_count - from);
+      f(at - begin, std::span{&numbers_[from], count});
+      at += count;
+    }
+  }
+  void copy_to(std::span<T> to, std::size_t begin = 0) const {
+    for_parts(begin, begin + to.size(), [&](std::size_t at, std::span<const T> part) {
+      std::memcpy(&to[at], part.data(), part.size_bytes());
+    });
+  }
+  [[nodiscard]] bool is_in(std::span<const T> in) const {
+    bool holds = true;
+    for_parts(0, in.size(), [&](std::size_t at, std::span<const T> part) {
+      holds = holds && std::memcmp(&in[at], part.data(), part.size_bytes()) == 0;
+    });
+    return holds;
+  }
+
+ private:
+  const std::vector<T>& numbers_;
+  const std::size_t first_;
+};
 
 template <class T>
 T combined(reduction how, T a, T b) {
@@ -53,11 +101,25 @@ T combined(reduction how, T a, T b) {
   }
 }
 
-/// Returns the element of the first `ranks` ranks together.
+/// Returns the operand of a rank.
 template <class T>
-T reference(const random_operation& o, unsigned ranks, std::size_t index) {
-  T all = value_of<T>(o, 0, index);
-  for (unsigned r = 1; r < ranks; ++r) all = combined(o.how, all, value_of<T>(o, r, index));
+series<T> operand_of(const random_operation& o, unsigned rank) {
+  return {hash(o.seed, rank, 0, 1), o.how == reduction::product};
+}
+
+/// Returns elements of the first `ranks` ranks together, from the element `begin` on.
+template <class T>
+std::vector<T> reference(const random_operation& o, unsigned ranks, std::size_t begin,
+                         std::size_t count) {
+  std::vector<T> all(count);
+  operand_of<T>(o, 0).copy_to(all, begin);
+  for (unsigned r = 1; r < ranks; ++r)
+    operand_of<T>(o, r).for_parts(
+        begin, begin + count, [&](std::size_t at, std::span<const T> part) {
+          T* into = &all[at];
+          for (const T *one = part.data(), *end = one + part.size(); one != end; ++one, ++into)
+            *into = combined(o.how, *into, *one);
+        });
   return all;
 }
 
@@ -89,22 +151,22 @@ struct part {
   [[nodiscard]] std::size_t total() const { return begin_of(size); }
   [[nodiscard]] local_mr memory(std::size_t bytes) const {
     local_mr m = g.runtime().memory().allocate_zeroed(bytes + 1);
-    std::ranges::fill(m.bytes(), untouched);
+    std::memset(m.bytes().data(), int(untouched), m.size_bytes());
     return m;
   }
   void check(bool holds, const char* what) const {
     expect(holds, std::string{what} + " of rank " + std::to_string(rank) + " of " +
                       std::to_string(size) + ": " + o.to_string());
   }
+  /// Returns the bytes that a rank has for another.
+  [[nodiscard]] series<std::uint8_t> bytes_of(unsigned from, unsigned to) const {
+    return {hash(o.seed, from, to, 4)};
+  }
   void fill(const local_mr_slice& into, unsigned from, unsigned to) const {
-    for (std::size_t i = 0; i < into.size_bytes(); ++i)
-      into.bytes()[i] = std::byte(hash(o.seed, from, to, 4) + i * 7 + i / 251);
+    bytes_of(from, to).copy_to(into.as<std::uint8_t>());
   }
   void check_filled(const const_local_mr_slice& in, unsigned from, unsigned to) const {
-    bool holds = true;
-    for (std::size_t i = 0; i < in.size_bytes(); ++i)
-      holds = holds && in.bytes()[i] == std::byte(hash(o.seed, from, to, 4) + i * 7 + i / 251);
-    check(holds, "the bytes");
+    check(bytes_of(from, to).is_in(in.as<const std::uint8_t>()), "the bytes");
   }
   void check_end(const local_mr& m, std::size_t bytes) const {
     check(m.bytes()[bytes] == untouched, "a byte beyond those");
@@ -202,10 +264,9 @@ struct part {
 
   template <class T>
   void check_values(const const_local_mr_slice& in, unsigned ranks, std::size_t first) const {
-    const auto values = in.as<const T>();
-    bool holds = true;
-    for (std::size_t i = 0; i < values.size(); ++i)
-      holds = holds && values[i] == reference<T>(o, ranks, first + i);
+    const std::vector<T> right = reference<T>(o, ranks, first, in.size_bytes() / sizeof(T));
+    const bool holds =
+        right.empty() || std::memcmp(in.bytes().data(), right.data(), in.size_bytes()) == 0;
     check(holds, "the values");
   }
   template <class T>
@@ -215,8 +276,7 @@ struct part {
     const std::size_t out_bytes = has_blocks ? blocks[rank] : in_bytes;
     local_mr from = memory(in_bytes);
     local_mr into = memory(out_bytes);
-    const auto values = from.first(in_bytes).template as<T>();
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = value_of<T>(o, rank, i);
+    operand_of<T>(o, rank).copy_to(from.first(in_bytes).template as<T>());
     const std::size_t first = has_blocks ? begin_of(rank) : 0;
     const local_mr_slice in = from.first(in_bytes);
     const local_mr_slice out = o.is_aliased ? from.slice(first, out_bytes) : into.first(out_bytes);

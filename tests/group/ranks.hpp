@@ -23,8 +23,9 @@ inline void expect(bool holds, const std::string& what) {
 class ranks {
  public:
   /// \param per_host  ranks that share a host, in order; 0: all do.
-  explicit ranks(unsigned size, const group_options& options = {}, unsigned per_host = 0)
-      : all_(size) {
+  explicit ranks(unsigned size, const group_options& options = {}, unsigned per_host = 0,
+                 runtime_options of_runtime = {})
+      : rt_{on_test_device(std::move(of_runtime))}, all_(size) {
     const std::vector<meeting> meetings = meeting::in_process(size);
     rt_.run(with_scope([&](scope& joining) -> task<> {
       for (unsigned r = 0; r < size; ++r) {
@@ -79,7 +80,7 @@ class ranks {
   }
 
  private:
-  runtime rt_{on_test_device()};
+  runtime rt_;
   std::vector<group> all_;
 };
 

@@ -22,7 +22,7 @@ using test::ranks;
 namespace {
 
 /// Schedules that one set of ranks does.
-constexpr unsigned schedules_each = 20;
+constexpr unsigned schedules_each = 50;
 constexpr std::size_t groups = 5;
 
 /// Changes of the table by which rare algorithms come often.

@@ -22,8 +22,23 @@ struct data {
 
 using bytes = std::vector<std::byte>;
 
+/// The numbers of splitmix64: quick also where nothing is optimized.
+class random_words {
+ public:
+  explicit random_words(std::uint64_t seed) noexcept : state_{seed} {}
+  std::uint64_t operator()() noexcept {
+    std::uint64_t z = state_ += 0x9e3779b97f4a7c15;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
 bytes operand(const trial& t, unsigned rank, std::size_t size_bytes) {
-  std::minstd_rand random{t.seed + 31 * rank + 7};
+  random_words random{t.seed + 31 * rank + 7};
   bytes made(size_bytes);
   if (!t.values.empty()) {
     for (std::size_t i = 0; i < size_bytes; i += sizeof(float))
@@ -32,7 +47,10 @@ bytes operand(const trial& t, unsigned rank, std::size_t size_bytes) {
   }
   // Small whole numbers, for floats as well: sums and products of them are exact.
   const bool is_float = t.type >= element_type::float32;
-  for (std::byte& b : made) b = std::byte(random() >> 8);
+  for (std::size_t i = 0; i < size_bytes; i += sizeof(std::uint64_t)) {
+    const std::uint64_t word = random();
+    std::memcpy(&made[i], &word, std::min(sizeof word, size_bytes - i));
+  }
   if (!is_reduction(t.kind) || !is_float) return made;
   for (std::size_t i = 0; i + (t.type == element_type::float32 ? 4 : 8) <= size_bytes;) {
     const int value = 1 + int(random() % 2);
@@ -219,10 +237,7 @@ struct prepared {
   model_group<byte_memory> group;
 };
 
-}  // namespace
-
-std::vector<std::vector<std::byte>> results_of(const trial& t, const algorithm_table& table) {
-  prepared p{t};
+std::vector<bytes> results_of(const trial& t, const algorithm_table& table, prepared& p) {
   for (unsigned rank = 0; rank < t.ranks; ++rank) p.made.calls[rank].check(rank, t.ranks);
   p.group.run(p.made.calls, table);
   if (!p.memory.is_intact()) throw mistake{"memory beside an argument was written"};
@@ -235,6 +250,13 @@ std::vector<std::vector<std::byte>> results_of(const trial& t, const algorithm_t
     results.push_back(p.memory.read(call.out));
   }
   return results;
+}
+
+}  // namespace
+
+std::vector<std::vector<std::byte>> results_of(const trial& t, const algorithm_table& table) {
+  prepared p{t};
+  return results_of(t, table, p);
 }
 
 std::string problem_of_failures(const trial& t, const algorithm_table& table) {
@@ -279,10 +301,10 @@ unsigned ended_early(const trial& t, unsigned last, const algorithm_table& table
 
 std::string problem_of(const trial& t, const algorithm_table& table) {
   try {
-    const data d = data_of(t);
-    const std::vector<bytes> results = results_of(t, table);
+    prepared p{t};
+    const std::vector<bytes> results = results_of(t, table, p);
     for (unsigned rank = 0; rank < t.ranks; ++rank)
-      if (results[rank] != d.out[rank])
+      if (results[rank] != p.given.out[rank])
         return t.to_string() + ": rank " + std::to_string(rank) + " has a wrong result";
   } catch (const std::exception& e) {
     return t.to_string() + ": " + e.what();
