@@ -3,14 +3,16 @@
 #include "rank_process.hpp"
 #include "ranks.hpp"
 #include "reserved_port.hpp"
+#include "support/descriptors.hpp"
 #include "support/outcome.hpp"
 #include "support/soak.hpp"
 
 #include <cordma/coro/when_all.hpp>
 
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
-#include <filesystem>
 #include <functional>
 #include <random>
 #include <set>
@@ -29,23 +31,6 @@ constexpr std::chrono::seconds patience{20};
 
 using teller = std::function<void(std::string)>;
 enum class work : std::uint8_t { mixed, idle };
-
-/// Returns the descriptors of this process. A link of softverbs to another process, which is a Unix
-/// socket, lasts as long as both.
-std::multiset<std::string> descriptors() {
-  std::multiset<std::string> all;
-  for (const auto& one : std::filesystem::directory_iterator{"/proc/self/fd"}) {
-    std::error_code gone;  // Another thread closes some.
-    const std::string what = std::filesystem::read_symlink(one, gone).string();
-    if (gone) continue;
-    sockaddr_storage own{};
-    socklen_t size = sizeof own;
-    const int fd = std::stoi(one.path().filename().string());
-    const bool is_socket = ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size) == 0;
-    if (!is_socket || own.ss_family != AF_UNIX) all.insert(what.substr(0, what.find(":[")));
-  }
-  return all;
-}
 
 task<> sum_all(group& g, std::size_t elements) {
   std::vector<std::uint32_t> sum(elements, 1);
@@ -117,19 +102,28 @@ task<std::size_t> live(runtime& rt, const endpoint& where, unsigned rank, unsign
   co_return pool_bytes;
 }
 
-/// Sockets, queue pairs and memory of the group are gone, soon after it.
-task<std::string> leftovers_of(runtime& rt, std::multiset<std::string> before, std::size_t in_use) {
-  for (unsigned n = 0; n < 3000 && descriptors().size() > before.size(); ++n)
-    co_await rt.executor().sleep_for(1ms);
+/// Returns the descriptors and the memory that this process has beside those.
+std::string held_beside(runtime& rt, std::multiset<std::string> before, std::size_t in_use) {
   std::string held;
-  for (const std::string& one : descriptors())
+  for (const std::string& one : test::descriptors())
     if (const auto at = before.find(one); at != before.end())
       before.erase(at);
     else
       held += one + ", ";
   const std::size_t bytes = rt.memory().statistics().in_use_bytes;
   if (bytes > in_use) held += std::to_string(bytes - in_use) + " bytes";
-  co_return held.empty() ? "nothing" : held;
+  return held.empty() ? "nothing" : held;
+}
+
+/// Sockets, queue pairs and memory of the group are gone, soon after it.
+task<std::string> leftovers_of(runtime& rt, const std::multiset<std::string>& before,
+                               std::size_t in_use) {
+  std::string held = held_beside(rt, before, in_use);
+  for (unsigned n = 0; n < 3000 && held != "nothing"; ++n) {
+    co_await rt.executor().sleep_for(1ms);
+    held = held_beside(rt, before, in_use);
+  }
+  co_return held;
 }
 
 task<> join_single(runtime& rt, const group_options& options) {
@@ -142,7 +136,7 @@ void live_in_process(const endpoint& where, unsigned rank, unsigned size, unsign
                      const teller& say) {
   runtime rt{test::on_test_device()};
   rt.run(join_single(rt, options));
-  const std::multiset<std::string> open = descriptors();
+  const std::multiset<std::string> open = test::descriptors();
   const std::size_t in_use = rt.memory().statistics().in_use_bytes;
   const std::size_t pool = rt.run(live(rt, where, rank, size, deaths, seed, how, options, say));
   say("held: " + rt.run(leftovers_of(rt, open, in_use + pool)));
@@ -238,6 +232,26 @@ void check_any_death(std::uint32_t seed) {
 }
 
 }  // namespace
+
+TEST_CASE("a descriptor that is closed while it is listed is none", "[group_death]") {
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+  const test::listed_descriptor unix_socket{ends[0]};
+  CHECK(unix_socket.kind() == std::nullopt);
+  ::close(ends[0]);
+  CHECK(unix_socket.kind() == std::nullopt);
+  ::close(ends[1]);
+
+  const int tcp = ::socket(AF_INET, SOCK_STREAM, 0);
+  const test::listed_descriptor stream{tcp};
+  CHECK(stream.kind() == "socket");
+  const int other = ::eventfd(0, 0);
+  REQUIRE(::dup2(other, tcp) == tcp);
+  CHECK(stream.kind() == std::nullopt);
+  CHECK(test::listed_descriptor{tcp}.kind() == "anon_inode");
+  ::close(other);
+  ::close(tcp);
+}
 
 TEST_CASE("each survivor is told of a rank that is killed, by name, and goes on without it",
           "[group_death][device]") {
