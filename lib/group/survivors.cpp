@@ -21,9 +21,10 @@ task<std::vector<std::uint32_t>> survivors::agree(counted_ref<group_context> g) 
   s.is_asking_ = true;
   if (!s.decision_) s.ask();
   co_await s.decided_.wait();
+  if (g->whole().why_cut_off()) throw error{*g->whole().why_cut_off()};
   if (!(*s.decision_)[g->rank()])
     throw_failure(errc::rank_failed, "group::shrink",
-                  detail_text("the other ranks have cut off this one, rank %u", g->rank()));
+                  detail_text("the others have cut off this one, rank %u", g->rank()));
   std::vector<std::uint32_t> alive;
   for (std::uint32_t r = 0; r < g->size(); ++r)
     if ((*s.decision_)[r]) alive.push_back(r);

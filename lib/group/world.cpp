@@ -131,9 +131,11 @@ void world::on_tick(timer& self) noexcept {
 
 void world::on_link_lost(std::uint32_t rank, const failure& why) noexcept {
   rank_peer& p = peer(rank);
-  if (p.is_gone()) return;
+  if (p.now >= rank_peer::state::lost) return;
   if (p.conn.was_closed_by_peer()) return lose(p, rank_peer::state::left, why);
-  cut_off(rank, why);
+  // A peer that does what no rank does is not asked.
+  if (p.link && p.link->is_accused()) return cut_off(rank, why);
+  suspect(p, why);
 }
 
 void world::cut_off(std::uint32_t rank, const failure& why) noexcept {
@@ -148,15 +150,58 @@ void world::cut_off(std::uint32_t rank, const failure& why) noexcept {
   }
 }
 
-void world::lose(rank_peer& p, rank_peer::state how, const failure& why) noexcept {
-  p.now = how;
-  p.why = why;
+/// A group may lose ranks, or end, in the middle.
+template <class F>
+void world::for_each_group(F f) noexcept {
+  intrusive_list<group_context> all;
+  all.splice_back(groups_list_);
+  while (!all.empty()) {
+    group_context& c = all.pop_front();
+    groups_list_.push_back(c);
+    const counted_ref stay{c};
+    f(c);
+  }
+}
+
+/// Ends all groups: the others go on without this rank.
+void world::be_cut_off() noexcept {
+  if (cut_off_) return;
+  const counted_ref stay{*this};
+  cut_off_ = failure{
+      .code = errc::rank_failed, .call = "group", .detail = "the others have cut off this one"};
+  const auto for_each_peer = [&](auto f) {
+    for (const std::unique_ptr<rank_peer>& p : peers_)
+      if (p != nullptr) f(*p);
+  };
+  // The groups come first: each is to hear why, and none has anybody left to tell.
+  for_each_peer([&](rank_peer& p) {
+    if (p.is_gone()) return;
+    p.now = rank_peer::state::dead;
+    p.why = *cut_off_;
+  });
+  for_each_group([&](group_context& c) { c.fail(*cut_off_, c.rank()); });
+  for_each_peer([&](rank_peer& p) {
+    drop_link(p);
+    fail_all(p.unsent, *cut_off_);
+  });
+  tell_groups();
+  changed_.set();
+  changed_.reset();
+}
+
+void world::drop_link(rank_peer& p) noexcept {
   if (p.link) std::exchange(p.link, {})->leave();
   if (p.conn) {
     // Possibly the middle of a reap, where no connection may be destroyed.
     swept_.push_back(std::move(p.conn));
     if (!sweeper_.is_linked()) executor_.schedule(sweeper_);
   }
+}
+
+void world::lose(rank_peer& p, rank_peer::state how, const failure& why) noexcept {
+  p.now = how;
+  p.why = why;
+  drop_link(p);
   fail_all(p.unsent, why);
   p.is_told = false;
   tell_groups();
@@ -176,14 +221,7 @@ void world::tell_groups() noexcept {
   for (auto at = next(); at != peers_.end(); at = next()) {
     rank_peer& p = **at;
     p.is_told = true;
-    intrusive_list<group_context> all;
-    all.splice_back(groups_list_);
-    while (!all.empty()) {
-      group_context& c = all.pop_front();
-      groups_list_.push_back(c);
-      const counted_ref stay{c};
-      c.on_rank_gone(p.rank);
-    }
+    for_each_group([&](group_context& c) { c.on_rank_gone(p.rank); });
   }
   is_telling_ = false;
 }
@@ -269,8 +307,7 @@ void world::on_dead(std::uint32_t from, const group_protocol::frame& f,
                     .detail = detail_text("told by rank %u: %.*s", unsigned{from}, int(text.size()),
                                           text.data())};
   if (f.step != rank()) return cut_off(f.step, why);
-  // Other ranks go on without this one, which cannot reach all of them.
-  lose(peer(from), rank_peer::state::dead, why);
+  suspect(peer(from), why);
 }
 
 void world::answer_for_left(std::uint32_t to, const group_protocol::frame& f) noexcept {

@@ -69,6 +69,23 @@ inline constexpr unsigned link_credits_max = 256;
 /// Frames of one peer that may wait for this rank.
 inline constexpr std::uint32_t early_frames_max = 4096;
 
+/// A task that says by itself what came of it.
+class background_task : private waiter {
+ public:
+  background_task() noexcept
+      : waiter{[](waiter&) noexcept -> std::coroutine_handle<> { return std::noop_coroutine(); }} {}
+  background_task(const background_task&) = delete;
+  ~background_task() = default;
+  void start(task<> t, scheduler& on) {
+    task_.emplace(std::move(t));
+    static_cast<void>(task_->start(*this, {&on, {}}));
+  }
+  void stop() noexcept { task_.reset(); }
+
+ private:
+  std::optional<task<>> task_;
+};
+
 /// Another rank of the whole, and the connection to it.
 ///
 /// States, moved by `world`:
@@ -76,12 +93,14 @@ inline constexpr std::uint32_t early_frames_max = 4096;
 ///   dialing      by `want`, while frames wait. When the peer's own connection comes first, `dial`
 ///                ends without one.
 ///   open         by `attach`: of `dial`, or of a connection that came.
+///   lost         by `suspect`: the connection ended, and `ask` finds out which of the two ranks
+///                the others go on without.
 ///   left         by `on_link_lost`, when the peer closed the connection.
-///   dead         by `cut_off`, when the connection was lost, or somebody told so.
-struct rank_peer : private waiter {
-  enum class state : std::uint8_t { unconnected, dialing, open, left, dead };
+///   dead         by `cut_off`: the peer gave no answer, was silent, or somebody told so.
+struct rank_peer {
+  enum class state : std::uint8_t { unconnected, dialing, open, lost, left, dead };
 
-  rank_peer(world& w, std::uint32_t r) noexcept : waiter{&on_dialed}, whole{w}, rank{r} {}
+  rank_peer(world& w, std::uint32_t r) noexcept : whole{w}, rank{r} {}
   [[nodiscard]] bool is_gone() const noexcept { return now >= state::left; }
 
   world& whole;
@@ -98,12 +117,9 @@ struct rank_peer : private waiter {
   counted_ref<rank_link> link;
   intrusive_list<outgoing_frame> unsent;  ///< wait for the connection
   intrusive_list<link_wait> link_waits;
-  std::optional<failure> why;  ///< the rank is gone
-
- private:
-  friend class world;
-  static std::coroutine_handle<> on_dialed(waiter& self) noexcept;
-  std::optional<task<>> dialing_;
+  std::optional<failure> why;  ///< the connection is lost, or the rank is gone
+  background_task dialing;
+  background_task asking;
 };
 
 /// All ranks that have met, as one of them sees them: the connections, made when they are needed,
@@ -165,6 +181,8 @@ class world final : public counted {
 
   /// The rank is dead, whoever found out. Tells all peers.
   void cut_off(std::uint32_t rank, const failure& why) noexcept;
+  /// Returns that the others go on without this rank, if they do.
+  [[nodiscard]] const std::optional<failure>& why_cut_off() const noexcept { return cut_off_; }
 
   // Groups.
   void add(group_context& c);
@@ -178,18 +196,23 @@ class world final : public counted {
   void on_link_lost(std::uint32_t rank, const failure& why) noexcept;
 
  private:
-  friend struct rank_peer;
   world(runtime& rt, const group_options& options);
   ~world() override;
 
-  [[nodiscard]] connection_changes changes() const;
+  [[nodiscard]] connection_changes changes(bool asks = false) const;
   void admit(connection_request& request);
   task<> accept_all();
   void attach(rank_peer& p, connection conn) noexcept;
   task<> dial(rank_peer& p);
   void arm_ticker() noexcept;
+  void suspect(rank_peer& p, const failure& why) noexcept;
+  task<> ask(rank_peer& p);
+  void be_cut_off() noexcept;
+  void drop_link(rank_peer& p) noexcept;
   void lose(rank_peer& p, rank_peer::state how, const failure& why) noexcept;
   void tell_groups() noexcept;
+  template <class F>
+  void for_each_group(F f) noexcept;
   static void on_tick(timer& self) noexcept;
   void on_dead(std::uint32_t from, const group_protocol::frame& f,
                std::span<const std::byte> bytes);
@@ -202,9 +225,6 @@ class world final : public counted {
     explicit sweeper(world& w) noexcept;
     using list_hook<waiter>::is_linked;
     world& whole;
-  };
-  struct acceptor : waiter {
-    acceptor() noexcept;
   };
 
   runtime& rt_;
@@ -229,10 +249,10 @@ class world final : public counted {
   sweeper sweeper_{*this};
   bool is_telling_ = false;                ///< `tell_groups` runs
   std::vector<cordma::connection> swept_;  ///< lost in the middle of a reap
-  acceptor acceptor_;
-  event changed_;  ///< set when a connection came
+  std::optional<failure> cut_off_;         ///< set: this rank was cut off
+  event changed_;                          ///< set when a connection came
   std::optional<listener> listener_;
-  std::optional<task<>> accepting_;
+  background_task accepting_;
   std::shared_ptr<void> watch_;  ///< the launcher's news of deaths
 };
 

@@ -131,6 +131,19 @@ task<> join_single(runtime& rt, const group_options& options) {
   co_await g.barrier();
 }
 
+/// Works until the group fails, goes on with the survivors, and stays until it is killed.
+task<> live_and_stay(runtime& rt, const endpoint& where, unsigned rank, unsigned size,
+                     const group_options& options, const teller& say) {
+  group g = co_await group::join(rt, meeting::at(where, rank, size), options);
+  co_await g.barrier();
+  say("joined");
+  const auto worked = co_await as_result(do_operations(g, 7));
+  say("told " + worked.failure().to_string());
+  group rest = co_await g.shrink();
+  say("goes on with " + std::to_string(rest.size()));
+  co_await rest.receive({}, (rest.rank() + 1) % rest.size());
+}
+
 void live_in_process(const endpoint& where, unsigned rank, unsigned size, unsigned deaths,
                      std::uint32_t seed, work how, const group_options& options,
                      const teller& say) {
@@ -267,6 +280,32 @@ TEST_CASE("ranks that die one after the other are left out, also while others sh
 
 TEST_CASE("a rank that is stopped is noticed by its silence", "[group_death][device]") {
   check_deaths(3, {1}, 7, work::mixed, SIGSTOP, {.silence_max = 300ms});
+}
+
+TEST_CASE("a rank that was stopped, and is resumed when the others go on, is told so",
+          "[group_death][device]") {
+  const group_options options{.silence_max = 300ms};
+  const test::reserved_port port;
+  std::vector<rank_process> all;
+  for (unsigned r = 0; r < 3; ++r)
+    all.emplace_back([&, r](const teller& say) {
+      runtime rt{test::on_test_device()};
+      rt.run(live_and_stay(rt, port.address(), r, 3, options, say));
+    });
+  for (rank_process& one : all) REQUIRE(one.line(patience) == "joined");
+  const unsigned stopped = GENERATE(0u, 2u);
+  all[stopped].signal(SIGSTOP);
+  for (unsigned r = 0; r < 3; ++r) {
+    if (r == stopped) continue;
+    REQUIRE_THAT(all[r].line(patience), Catch::StartsWith("told "));
+    REQUIRE(all[r].line(patience) == "goes on with 2");
+  }
+  all[stopped].signal(SIGCONT);
+  REQUIRE_THAT(all[stopped].line(patience), Catch::StartsWith("told "));
+  CHECK_THAT(all[stopped].line(patience), Catch::Contains("the others have cut off this one"));
+  // That cost the survivors nothing.
+  for (unsigned r = 0; r < 3; ++r)
+    if (r != stopped) CHECK(all[r].line(0s).empty());
 }
 
 TEST_CASE("a rank that is killed while ranks join keeps no other waiting",
