@@ -357,7 +357,7 @@ void group_context::on_frame(std::uint32_t of_whole, const group_protocol::frame
     case kind::broken: return on_broken(*from, f, bytes);
     case kind::left: return on_rank_left(*from);
     case kind::ready: return vote_.on_ready(*from);
-    case kind::decision: return vote_.on_decision(*from, bytes);
+    case kind::decision: return vote_.on_decision(f.step, bytes);
     case kind::credit:
       if (f.step != 0) by_tag_.on_taken(*from);
       return;

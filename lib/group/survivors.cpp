@@ -3,6 +3,8 @@
 #include "base/failures.hpp"
 #include "group_context.hpp"
 
+#include <algorithm>
+
 namespace cordma::detail {
 
 using group_protocol::kind;
@@ -34,6 +36,7 @@ task<std::vector<std::uint32_t>> survivors::agree(counted_ref<group_context> g) 
 /// Asks the rank that decides; if that is this one, waits for the others.
 void survivors::ask() noexcept {
   const std::uint32_t decider = lowest();
+  asked_ = std::max(asked_, decider);
   if (decider == group_.rank()) {
     for (std::uint32_t r = 0; r < group_.size(); ++r)
       if (r != group_.rank() && !ready_[r] && !group_.is_gone(r)) want(r);
@@ -66,9 +69,14 @@ void survivors::try_to_decide() noexcept {
     alive[r] = r == group_.rank() || !group_.is_gone(r);
     if (alive[r] && r != group_.rank() && !ready_[r]) return;
   }
-  decision_ = std::move(alive);
-  end_waits();
+  settle(std::move(alive), group_.rank());
   tell_all();
+}
+
+void survivors::settle(std::vector<bool> alive, std::uint32_t decider) noexcept {
+  decision_ = std::move(alive);
+  decider_ = decider;
+  end_waits();
   decided_.set();
 }
 
@@ -82,8 +90,8 @@ std::string survivors::bitmap() const {
 
 void survivors::tell(std::uint32_t rank) noexcept {
   try {
-    group_.whole().tell(group_.member(rank), {.kind = kind::decision, .group = group_.id()},
-                        bitmap());
+    group_.whole().tell(group_.member(rank),
+                        {.kind = kind::decision, .group = group_.id(), .step = decider_}, bitmap());
   } catch (const std::bad_alloc&) {
     group_.whole().cut_off(group_.member(rank), errno_failure(ENOMEM, "group::shrink"));
   }
@@ -100,16 +108,20 @@ void survivors::on_ready(std::uint32_t from) noexcept {
   try_to_decide();
 }
 
-void survivors::on_decision(std::uint32_t /*from*/, std::span<const std::byte> bitmap) {
+void survivors::on_decision(std::uint32_t decider, std::span<const std::byte> bitmap) {
   if (bitmap.size() != (group_.size() + 7) / 8)
     message_protocol::throw_bad_value("the bytes of a decision are", bitmap.size(), "group");
+  if (decider >= group_.size())
+    message_protocol::throw_bad_value("a decision is made by rank", decider, "group");
   if (decision_) return;
+  const bool decides = is_asking_ && lowest() == group_.rank();
+  // The decider that this rank has asked counts on it.
+  if (decider < asked_ && !decides) return;
   std::vector<bool> alive(group_.size());
   for (std::uint32_t r = 0; r < group_.size(); ++r)
     alive[r] = (std::to_integer<unsigned>(bitmap[r / 8]) >> r % 8 & 1) != 0;
-  decision_ = std::move(alive);
-  end_waits();
-  decided_.set();
+  settle(std::move(alive), decides ? group_.rank() : decider);
+  if (decides) tell_all();
 }
 
 void survivors::on_rank_gone() noexcept {

@@ -257,11 +257,11 @@ void world::remove(group_context& c) noexcept {
   groups_.erase(at);
   c.list_hook<group_context>::unlink();
   // A rank that still sends to this one there is told that it has left.
-  left_.insert_or_assign(c.id(), c.vote().bitmap());
+  left_.insert_or_assign(c.id(), left_group{c.vote().bitmap(), c.vote().decider()});
 }
 
 void world::disown(std::uint64_t group, std::span<const std::uint32_t> ranks) noexcept {
-  left_.insert_or_assign(group, std::string{});
+  left_.insert_or_assign(group, left_group{});
   intrusive_list<early_frame> others;
   others.splice_back(early_);
   while (!others.empty()) {
@@ -316,8 +316,10 @@ void world::answer_for_left(std::uint32_t to, const group_protocol::frame& f) no
     answer.kind = kind::released;
     tell(to, answer);
   }
-  if (f.kind == kind::ready && !left_.at(f.group).empty())
-    return tell(to, {.kind = kind::decision, .group = f.group}, left_.at(f.group));
+  const left_group& left = left_.at(f.group);
+  if (f.kind == kind::ready && !left.decision.empty())
+    return tell(to, {.kind = kind::decision, .group = f.group, .step = left.decider},
+                left.decision);
   if (f.kind == kind::offer || f.kind == kind::eager || f.kind == kind::announce ||
       f.kind == kind::ready)
     tell(to, {.kind = kind::left, .group = f.group});

@@ -242,8 +242,12 @@ class world final : public counted {
   std::vector<std::unique_ptr<rank_peer>> peers_;
   std::unordered_map<std::uint64_t, group_context*> groups_;
   intrusive_list<group_context> groups_list_;
-  /// Groups that this rank has left, with the decision on their survivors, if there was one.
-  std::unordered_map<std::uint64_t, std::string> left_;
+  /// A group that this rank has left, and the decision on its survivors, if there was one.
+  struct left_group {
+    std::string decision{};
+    std::uint32_t decider = 0;
+  };
+  std::unordered_map<std::uint64_t, left_group> left_;
   intrusive_list<early_frame> early_;  ///< frames of groups that this rank has not made yet
   ticker ticker_{*this};
   sweeper sweeper_{*this};
