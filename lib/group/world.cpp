@@ -101,10 +101,22 @@ void world::arm_ticker() noexcept {
   if (!ticker_.is_armed()) executor_.arm(ticker_, executor_.about_after(tick_));
 }
 
+/// Marks the connected members of groups that wait for any rank. Returns true if there is one.
+bool world::mark_awaited_as_any() noexcept {
+  bool somebody_waits = false;
+  groups_list_.for_each([&](group_context& c) {
+    if (!c.by_tag().awaits_any()) return;
+    somebody_waits = true;
+    for (const std::uint32_t m : c.members())
+      if (is_connected(m)) peers_[m]->is_one_of_any = true;
+  });
+  return somebody_waits;
+}
+
 void world::on_tick(timer& self) noexcept {
   world& w = static_cast<ticker&>(self).whole;
   const counted_ref stay{w};
-  bool somebody_waits = false;
+  bool somebody_waits = w.mark_awaited_as_any();
   for (std::size_t n = 0; n < w.peers_.size(); ++n) {
     rank_peer* const p = w.peers_[n].get();
     if (p == nullptr || p->is_gone()) continue;
@@ -114,9 +126,10 @@ void world::on_tick(timer& self) noexcept {
       w.want(*p);
       continue;
     }
-    p->silent_ticks = p->was_heard || p->waits == 0 ? 0 : p->silent_ticks + 1;
+    const bool is_awaited = std::exchange(p->is_one_of_any, false) || p->waits > 0;
+    p->silent_ticks = p->was_heard || !is_awaited ? 0 : p->silent_ticks + 1;
     p->was_heard = false;
-    if (p->waits == 0) continue;
+    if (!is_awaited) continue;
     if (p->silent_ticks >= w.silent_ticks_max_) {
       w.cut_off(p->rank, {.code = errc::timed_out,
                           .call = "group",

@@ -106,8 +106,9 @@ struct rank_peer {
   world& whole;
   const std::uint32_t rank;
   state now = state::unconnected;
-  bool was_heard = false;  ///< since the last tick
-  bool is_told = false;    ///< gone, and the groups know
+  bool was_heard = false;      ///< since the last tick
+  bool is_one_of_any = false;  ///< a receive from any rank waits, at this tick
+  bool is_told = false;        ///< gone, and the groups know
   std::uint32_t silent_ticks = 0;
   std::uint32_t waits = 0;      ///< transfers that wait for the peer
   bool is_connecting = false;   ///< `connect` of this side runs
@@ -178,6 +179,8 @@ class world final : public counted {
   /// Transfers that wait for a peer keep asking whether it lives.
   void begin_wait(rank_peer& p) noexcept;
   void end_wait(rank_peer& p) noexcept { --p.waits; }
+  /// A group begins to wait for a message of any rank: all that are connected are asked.
+  void begin_wait_for_any() noexcept { arm_ticker(); }
 
   /// The rank is dead, whoever found out. Tells all peers.
   void cut_off(std::uint32_t rank, const failure& why) noexcept;
@@ -205,6 +208,7 @@ class world final : public counted {
   void attach(rank_peer& p, connection conn) noexcept;
   task<> dial(rank_peer& p);
   void arm_ticker() noexcept;
+  [[nodiscard]] bool mark_awaited_as_any() noexcept;
   void suspect(rank_peer& p, const failure& why) noexcept;
   task<> ask(rank_peer& p);
   void be_cut_off() noexcept;

@@ -234,7 +234,9 @@ void check_any_death(std::uint32_t seed) {
     case 0: return check_death_in_join(size, victim, seed);
     case 1:
       options.silence_max = 300ms;
-      return check_deaths(size, victims, seed, work::mixed, SIGSTOP, options);
+      // Ranks without a connection to the victim are told of it by others, if any has one.
+      return check_deaths(size, victims, seed, options.connect_at_once ? how : work::mixed, SIGSTOP,
+                          options);
     case 2:
     case 3:
       if (size > 2) victims.insert((victim + 1) % size);
@@ -280,6 +282,16 @@ TEST_CASE("ranks that die one after the other are left out, also while others sh
 
 TEST_CASE("a rank that is stopped is noticed by its silence", "[group_death][device]") {
   check_deaths(3, {1}, 7, work::mixed, SIGSTOP, {.silence_max = 300ms});
+}
+
+TEST_CASE("a rank that is stopped is noticed by those that wait for a message of any rank",
+          "[group_death][device]") {
+  group_options options;
+  options.connect_at_once = true;
+  options.silence_max = 300ms;
+  // On soft0 a stopped process acknowledges no heartbeat.
+  options.connections.heartbeat = {.interval = 1h};
+  check_deaths(3, {1}, 8, work::idle, SIGSTOP, options);
 }
 
 TEST_CASE("a rank that was stopped, and is resumed when the others go on, is told so",
