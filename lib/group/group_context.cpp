@@ -96,12 +96,9 @@ counted_ref<group_context> group_context::make(counted_ref<world> w, std::uint64
 }
 
 group_context::~group_context() {
+  for (std::uint32_t r = 0; r < size(); ++r)
+    if (whole().is_connected(members_[r])) vote_.pass_on(r);
   whole().remove(*this);
-  for (const std::uint32_t m : members_) {
-    if (m == whole().rank() || whole().known_peer(m) == nullptr || whole().is_gone(m)) continue;
-    vote_.pass_on(*rank_of(m));
-    whole().tell(m, {.kind = kind::left, .group = id_});
-  }
   while (!early_.empty()) {
     early_frame& e = early_.front();
     if (e.frame.kind == kind::offer) release(*rank_of(e.from), e.frame);

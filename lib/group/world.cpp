@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -197,6 +198,7 @@ void world::be_cut_off() noexcept {
     drop_link(p);
     fail_all(p.unsent, *cut_off_);
   });
+  left_.clear();
   tell_groups();
   changed_.set();
   changed_.reset();
@@ -216,6 +218,10 @@ void world::lose(rank_peer& p, rank_peer::state how, const failure& why) noexcep
   p.why = why;
   drop_link(p);
   fail_all(p.unsent, why);
+  for (auto at = left_.begin(); at != left_.end();) {
+    at->second.inside[p.rank] = false;
+    at = at->second.is_empty() ? left_.erase(at) : std::next(at);
+  }
   p.is_told = false;
   tell_groups();
   changed_.set();
@@ -269,12 +275,15 @@ void world::remove(group_context& c) noexcept {
   if (at == groups_.end() || at->second != &c) return;  // `add` has thrown.
   groups_.erase(at);
   c.list_hook<group_context>::unlink();
-  // A rank that still sends to this one there is told that it has left.
-  left_.insert_or_assign(c.id(), left_group{c.vote().bitmap(), c.vote().decider()});
+  left_group left{c.vote().bitmap(), c.vote().decider(), std::vector<bool>(size())};
+  for (std::uint32_t r = 0; r < c.size(); ++r)
+    left.inside[c.member(r)] = r != c.rank() && !c.is_gone(r);
+  leave_group(c.id(), c.members(), std::move(left));
 }
 
 void world::disown(std::uint64_t group, std::span<const std::uint32_t> ranks) noexcept {
-  left_.insert_or_assign(group, left_group{});
+  left_group left{.inside = std::vector<bool>(size())};
+  for (const std::uint32_t r : ranks) left.inside[r] = r != rank() && !is_gone(r);
   intrusive_list<early_frame> others;
   others.splice_back(early_);
   while (!others.empty()) {
@@ -285,10 +294,25 @@ void world::disown(std::uint64_t group, std::span<const std::uint32_t> ranks) no
     }
     const std::unique_ptr<early_frame> owned{&e};
     --peer(e.from).early;
-    answer_for_left(e.from, e.frame);
+    if (e.frame.kind == kind::left) left.inside[e.from] = false;
+    answer_for_left(e.from, e.frame, left);
   }
-  for (const std::uint32_t r : ranks)
-    if (r != rank() && !is_gone(r)) tell(r, {.kind = kind::left, .group = group});
+  leave_group(group, ranks, std::move(left));
+}
+
+/// Tells the members that are connected. Others are told when they are.
+void world::leave_group(std::uint64_t id, std::span<const std::uint32_t> members,
+                        left_group left) noexcept {
+  if (!left.is_empty()) left_.insert_or_assign(id, std::move(left));
+  for (const std::uint32_t m : members)
+    if (is_connected(m)) tell(m, {.kind = kind::left, .group = id});
+}
+
+void world::tell_left_groups(const rank_peer& p) noexcept {
+  for (const auto& [id, left] : left_) {
+    if (left.inside[p.rank]) tell(p.rank, {.kind = kind::left, .group = id});
+    if (p.now != rank_peer::state::open) return;
+  }
 }
 
 void world::on_frame(std::uint32_t from, const group_protocol::frame& f,
@@ -302,7 +326,15 @@ void world::on_frame(std::uint32_t from, const group_protocol::frame& f,
     const counted_ref stay{*found->second};
     return found->second->on_frame(from, f, bytes, invalidated);
   }
-  if (left_.contains(f.group)) return answer_for_left(from, f);
+  if (const auto left = left_.find(f.group); left != left_.end()) {
+    answer_for_left(from, f, left->second);
+    if (f.kind != kind::left) return;
+    left->second.inside[from] = false;
+    if (left->second.is_empty()) left_.erase(left);
+    return;
+  }
+  // An answer may come behind the word that its sender has left, and the group is forgotten.
+  if (f.kind == kind::written || f.kind == kind::released || f.kind == kind::credit) return;
   if (++p.early > early_frames_max)
     throw_failure(errc::bad_frame, "group",
                   "more frames for groups that are not made yet than one may send");
@@ -323,19 +355,15 @@ void world::on_dead(std::uint32_t from, const group_protocol::frame& f,
   suspect(peer(from), why);
 }
 
-void world::answer_for_left(std::uint32_t to, const group_protocol::frame& f) noexcept {
+void world::answer_for_left(std::uint32_t to, const group_protocol::frame& f,
+                            const left_group& left) noexcept {
   if (f.kind == kind::offer) {
     group_protocol::frame answer = f;
     answer.kind = kind::released;
     tell(to, answer);
   }
-  const left_group& left = left_.at(f.group);
   if (f.kind == kind::ready && !left.decision.empty())
-    return tell(to, {.kind = kind::decision, .group = f.group, .step = left.decider},
-                left.decision);
-  if (f.kind == kind::offer || f.kind == kind::eager || f.kind == kind::announce ||
-      f.kind == kind::ready)
-    tell(to, {.kind = kind::left, .group = f.group});
+    tell(to, {.kind = kind::decision, .group = f.group, .step = left.decider}, left.decision);
 }
 
 }  // namespace cordma::detail

@@ -14,6 +14,7 @@
 #include <cordma/group/group.hpp>
 #include <cordma/group/group_options.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -123,6 +124,16 @@ struct rank_peer {
   background_task asking;
 };
 
+/// A group that this rank has left, which is forgotten when no other member is in it.
+struct left_group {
+  std::string decision{};      ///< on the survivors, as `survivors::bitmap` gives it
+  std::uint32_t decider = 0;   ///< rank that made it
+  std::vector<bool> inside{};  ///< members that have not left it, by rank of the whole
+  [[nodiscard]] bool is_empty() const noexcept {
+    return std::ranges::find(inside, true) == inside.end();
+  }
+};
+
 /// All ranks that have met, as one of them sees them: the connections, made when they are needed,
 /// and the groups that they form. A rank that is lost for one rank is so for all: each tells its
 /// peers.
@@ -190,6 +201,8 @@ class world final : public counted {
   // Groups.
   void add(group_context& c);
   void remove(group_context& c) noexcept;
+  /// Returns the number of groups that this rank has left, and others have not.
+  [[nodiscard]] std::size_t left_groups() const noexcept { return left_.size(); }
   /// This rank will not make a group that others of `ranks` may have made, and tells them.
   void disown(std::uint64_t group, std::span<const std::uint32_t> ranks) noexcept;
 
@@ -220,7 +233,11 @@ class world final : public counted {
   static void on_tick(timer& self) noexcept;
   void on_dead(std::uint32_t from, const group_protocol::frame& f,
                std::span<const std::byte> bytes);
-  void answer_for_left(std::uint32_t to, const group_protocol::frame& f) noexcept;
+  void leave_group(std::uint64_t id, std::span<const std::uint32_t> members,
+                   left_group left) noexcept;
+  void tell_left_groups(const rank_peer& p) noexcept;
+  void answer_for_left(std::uint32_t to, const group_protocol::frame& f,
+                       const left_group& left) noexcept;
   struct ticker : timer {
     explicit ticker(world& w) noexcept : timer{&on_tick}, whole{w} {}
     world& whole;
@@ -246,11 +263,6 @@ class world final : public counted {
   std::vector<std::unique_ptr<rank_peer>> peers_;
   std::unordered_map<std::uint64_t, group_context*> groups_;
   intrusive_list<group_context> groups_list_;
-  /// A group that this rank has left, and the decision on its survivors, if there was one.
-  struct left_group {
-    std::string decision{};
-    std::uint32_t decider = 0;
-  };
   std::unordered_map<std::uint64_t, left_group> left_;
   intrusive_list<early_frame> early_;  ///< frames of groups that this rank has not made yet
   ticker ticker_{*this};

@@ -322,6 +322,7 @@ void world::attach(rank_peer& p, connection conn) noexcept {
   const counted_ref stay{*this};
   if (p.link->failed()) return on_link_lost(p.rank, *p.link->failed());
   while (!p.unsent.empty() && p.link) p.link->send(p.unsent.pop_front());
+  tell_left_groups(p);
   intrusive_list<link_wait> waits;
   waits.splice_back(p.link_waits);
   while (!waits.empty()) waits.pop_front().on_link();

@@ -1,8 +1,8 @@
-#include "group/group_context.hpp"
 #include "group/world.hpp"
 
 #include "ranks.hpp"
 #include "support/outcome.hpp"
+#include "world_of.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -14,10 +14,9 @@ using namespace cordma;
 using test::code_of;
 using test::expect;
 using test::ranks;
+using test::world_of;
 
 namespace {
-
-detail::world& world_of(group& g) { return detail::group_context::of(g)->whole(); }
 
 /// Breaks the connection between two ranks, of which neither has closed it.
 void break_link(group& from, unsigned to) {
