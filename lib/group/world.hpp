@@ -87,6 +87,20 @@ class background_task : private waiter {
   std::optional<task<>> task_;
 };
 
+/// A connection that is being made to another rank. The world that is dropped meanwhile leaves it
+/// to the closer: a peer that takes the connection is to hear a goodbye.
+struct connecting {
+  connecting(runtime& rt, const endpoint& to, const connection_changes& how);
+  static task<> leave(std::unique_ptr<connecting> c);
+
+  event ended;
+  result<connection> outcome{failure{}};  ///< valid once `ended` is set
+
+ private:
+  task<> connect(runtime& rt, endpoint to, connection_changes how);
+  background_task running_;
+};
+
 /// Another rank of the whole, and the connection to it.
 ///
 /// States, moved by `world`:
@@ -112,14 +126,14 @@ struct rank_peer {
   bool is_told = false;        ///< gone, and the groups know
   std::uint32_t silent_ticks = 0;
   std::uint32_t waits = 0;      ///< transfers that wait for the peer
-  bool is_connecting = false;   ///< `connect` of this side runs
   std::uint32_t early = 0;      ///< frames of it that came before this rank was ready
   time_point expected_until{};  ///< a connection of its own is under way until then
   cordma::connection conn;
   counted_ref<rank_link> link;
   intrusive_list<outgoing_frame> unsent;  ///< wait for the connection
   intrusive_list<link_wait> link_waits;
-  std::optional<failure> why;  ///< the connection is lost, or the rank is gone
+  std::optional<failure> why;           ///< the connection is lost, or the rank is gone
+  std::unique_ptr<connecting> attempt;  ///< this side connects
   background_task dialing;
   background_task asking;
 };

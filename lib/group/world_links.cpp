@@ -96,6 +96,23 @@ bool says(const failure& why, std::string_view text) noexcept {
 
 }  // namespace
 
+connecting::connecting(runtime& rt, const endpoint& to, const connection_changes& how)
+    : ended{rt.executor()} {
+  running_.start(connect(rt, to, how), rt.executor());
+}
+
+task<> connecting::connect(runtime& rt, endpoint to, connection_changes how) {
+  outcome = co_await as_result(rt.connect(to, how));
+  ended.set();
+}
+
+task<> connecting::leave(std::unique_ptr<connecting> c) {
+  co_await c->ended.wait();
+  if (!c->outcome.has_value()) co_return;
+  connection made = std::move(c->outcome).value();
+  co_await made.close();
+}
+
 // ---- joining and leaving
 
 world::sweeper::sweeper(world& w) noexcept
@@ -124,9 +141,10 @@ world::~world() {
     p->dialing.stop();
     p->asking.stop();
     fail_all(p->unsent, {.code = errc::closed, .call = "group"});
-    if (p->now != rank_peer::state::open) continue;
-    p->link->leave();
     try {
+      if (p->attempt) executor_.closer().spawn(connecting::leave(std::move(p->attempt)));
+      if (p->now != rank_peer::state::open) continue;
+      p->link->leave();
       executor_.closer().spawn(say_goodbye(std::move(p->conn)));
     } catch (const std::bad_alloc&) {
       // The peer takes it for a death.
@@ -208,7 +226,7 @@ void world::admit(connection_request& request) {
   if (g->asks) return request.refuse(is_not_cut_off);
   if (p.now == rank_peer::state::open || p.now == rank_peer::state::lost)
     return request.refuse(connected_already);
-  if (p.is_connecting && rank() < p.rank) return request.refuse(crossing);
+  if (p.attempt && rank() < p.rank) return request.refuse(crossing);
   p.expected_until = executor_.after(handshake_max);
   request.reply = *changes().private_data;
 }
@@ -252,9 +270,9 @@ task<> world::dial(rank_peer& p) {
           with_timeout(changed_.wait(), p.expected_until - executor_.now(), &executor_)));
       continue;
     }
-    p.is_connecting = true;
-    result<connection> made = co_await as_result(rt_.connect(endpoint{to.endpoint}, changes()));
-    p.is_connecting = false;
+    p.attempt = std::make_unique<connecting>(rt_, endpoint{to.endpoint}, changes());
+    co_await p.attempt->ended.wait();
+    result<connection> made = std::move(std::exchange(p.attempt, nullptr)->outcome);
     if (p.now != rank_peer::state::dialing) co_return;
     if (made.has_value()) {
       connection conn = std::move(made).value();

@@ -1,6 +1,7 @@
 #include "group/world.hpp"
 
 #include "ranks.hpp"
+#include "support/nobody.hpp"
 #include "support/outcome.hpp"
 #include "support/until.hpp"
 #include "world_of.hpp"
@@ -97,4 +98,34 @@ TEST_CASE("a group whose other ranks are dead is forgotten", "[group][device]") 
   for (const unsigned dead : {1u, 2u})
     world_of(all[0]).cut_off(dead, {.code = errc::disconnected, .call = "a test"});
   CHECK(world_of(all[0]).left_groups() == 0);
+}
+
+TEST_CASE("a rank that drops its groups while it connects has left, and is not dead",
+          "[group][device]") {
+  unsigned left = 0;
+  for (unsigned iterations = 0; iterations < 150; ++iterations) {
+    ranks all{2};
+    cordma::executor& executor = all.rt().executor();
+    all.rt().run([](ranks& of, unsigned left_to_wait) -> task<> {
+      {
+        test::nobody waits;
+        task<> sent = of[1].send({}, 0);
+        sent.start(waits, {&of.rt().executor(), {}});
+        co_await test::until(of.rt().executor(), [&left_to_wait] { return left_to_wait-- == 0; });
+      }
+      of[1] = {};
+    }(all, iterations));
+    const detail::rank_peer* const peer = world_of(all[0]).known_peer(1);
+    if (peer == nullptr) continue;
+    all.rt().run(with_timeout(test::until(executor,
+                                          [peer] {
+                                            using state = detail::rank_peer::state;
+                                            return peer->now != state::open &&
+                                                   peer->now != state::lost;
+                                          }),
+                              20s));
+    CHECK_FALSE(world_of(all[0]).is_dead(1));
+    left += world_of(all[0]).is_gone(1) ? 1 : 0;
+  }
+  CHECK(left > 0);
 }
