@@ -96,8 +96,7 @@ counted_ref<group_context> group_context::make(counted_ref<world> w, std::uint64
 }
 
 group_context::~group_context() {
-  for (std::uint32_t r = 0; r < size(); ++r)
-    if (whole().is_connected(members_[r])) vote_.pass_on(r);
+  vote_.drop();
   whole().remove(*this);
   while (!early_.empty()) {
     early_frame& e = early_.front();

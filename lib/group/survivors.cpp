@@ -18,7 +18,7 @@ std::uint32_t survivors::lowest() const noexcept {
   return r;
 }
 
-task<std::vector<std::uint32_t>> survivors::agree(counted_ref<group_context> g) {
+task<std::vector<bool>> survivors::agree(counted_ref<group_context> g) {
   survivors& s = g->vote();
   s.is_asking_ = true;
   if (!s.decision_) s.ask();
@@ -27,10 +27,30 @@ task<std::vector<std::uint32_t>> survivors::agree(counted_ref<group_context> g) 
   if (!(*s.decision_)[g->rank()])
     throw_failure(errc::rank_failed, "group::shrink",
                   detail_text("the others have cut off this one, rank %u", g->rank()));
-  std::vector<std::uint32_t> alive;
-  for (std::uint32_t r = 0; r < g->size(); ++r)
-    if ((*s.decision_)[r]) alive.push_back(r);
-  co_return alive;
+  co_return *s.decision_;
+}
+
+std::uint64_t survivors::identity(std::uint64_t of, const std::vector<bool>& alive) noexcept {
+  std::uint64_t id = ~of;
+  for (std::uint32_t r = 0; r < alive.size(); ++r)
+    if (alive[r]) id = mixed(id, r);
+  return id;
+}
+
+std::vector<bool> survivors::read(std::span<const std::byte> bitmap, std::size_t ranks) {
+  if (bitmap.size() != (ranks + 7) / 8)
+    message_protocol::throw_bad_value("the bytes of a decision are", bitmap.size(), "group");
+  std::vector<bool> alive(ranks);
+  for (std::size_t r = 0; r < ranks; ++r)
+    alive[r] = (std::to_integer<unsigned>(bitmap[r / 8]) >> r % 8 & 1) != 0;
+  return alive;
+}
+
+void survivors::drop() noexcept {
+  for (std::uint32_t r = 0; r < group_.size(); ++r)
+    if (group_.whole().is_connected(group_.member(r))) pass_on(r);
+  if (!decision_ || !(*decision_)[group_.rank()] || has_rest_) return;
+  group_.whole().disown_survivors(group_.id(), group_.members(), *decision_);
 }
 
 /// Asks the rank that decides; if that is this one, waits for the others.
@@ -97,9 +117,10 @@ void survivors::tell(std::uint32_t rank) noexcept {
   }
 }
 
+/// Tells ranks that have left the group, too: they may be survivors without knowing.
 void survivors::tell_all() noexcept {
   for (std::uint32_t r = 0; r < group_.size(); ++r)
-    if (r != group_.rank() && (*decision_)[r] && !group_.is_gone(r)) tell(r);
+    if (r != group_.rank() && (*decision_)[r] && !group_.whole().is_gone(group_.member(r))) tell(r);
 }
 
 void survivors::on_ready(std::uint32_t from) noexcept {
@@ -109,17 +130,13 @@ void survivors::on_ready(std::uint32_t from) noexcept {
 }
 
 void survivors::on_decision(std::uint32_t decider, std::span<const std::byte> bitmap) {
-  if (bitmap.size() != (group_.size() + 7) / 8)
-    message_protocol::throw_bad_value("the bytes of a decision are", bitmap.size(), "group");
+  std::vector<bool> alive = read(bitmap, group_.size());
   if (decider >= group_.size())
     message_protocol::throw_bad_value("a decision is made by rank", decider, "group");
   if (decision_) return;
   const bool decides = is_asking_ && lowest() == group_.rank();
   // The decider that this rank has asked counts on it.
   if (decider < asked_ && !decides) return;
-  std::vector<bool> alive(group_.size());
-  for (std::uint32_t r = 0; r < group_.size(); ++r)
-    alive[r] = (std::to_integer<unsigned>(bitmap[r / 8]) >> r % 8 & 1) != 0;
   settle(std::move(alive), decides ? group_.rank() : decider);
   if (decides) tell_all();
 }

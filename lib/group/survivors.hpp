@@ -36,7 +36,20 @@ class survivors {
   ~survivors() { end_waits(); }
 
   /// Gives the ranks that survive. \errors errc::rank_failed: this one does not, for the others.
-  static task<std::vector<std::uint32_t>> agree(counted_ref<group_context> g);
+  static task<std::vector<bool>> agree(counted_ref<group_context> g);
+
+  /// Returns the identity of the group of the survivors: equal on all of them.
+  [[nodiscard]] static std::uint64_t identity(std::uint64_t of,
+                                              const std::vector<bool>& alive) noexcept;
+  /// Reads a decision. \errors errc::bad_frame: of another number of ranks.
+  [[nodiscard]] static std::vector<bool> read(std::span<const std::byte> bitmap, std::size_t ranks);
+  /// The group of the survivors is made here.
+  void made_rest() noexcept { has_rest_ = true; }
+  /// The group is dropped. Tells the survivors if they may count on this rank, which has made no
+  /// group of them.
+  void drop() noexcept;
+  /// Returns true if others may count on this rank by a decision that it has not heard.
+  [[nodiscard]] bool awaits_decision() const noexcept { return is_asking_ && !decision_; }
 
   /// Returns the decision as its frame has it; empty: there is none.
   [[nodiscard]] std::string bitmap() const;
@@ -69,6 +82,7 @@ class survivors {
 
   group_context& group_;
   bool is_asking_ = false;
+  bool has_rest_ = false;      ///< the group of the survivors was made
   std::vector<bool> ready_;    ///< ranks that wait for this one's decision
   std::vector<bool> awaited_;  ///< ranks that this one waits for
   std::uint32_t asked_ = 0;    ///< the highest decider that this rank has asked

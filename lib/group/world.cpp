@@ -275,7 +275,10 @@ void world::remove(group_context& c) noexcept {
   if (at == groups_.end() || at->second != &c) return;  // `add` has thrown.
   groups_.erase(at);
   c.list_hook<group_context>::unlink();
-  left_group left{c.vote().bitmap(), c.vote().decider(), std::vector<bool>(size())};
+  left_group left{.decision = c.vote().bitmap(),
+                  .decider = c.vote().decider(),
+                  .inside = std::vector<bool>(size())};
+  if (c.vote().awaits_decision()) left.members = c.members();
   for (std::uint32_t r = 0; r < c.size(); ++r)
     left.inside[c.member(r)] = r != c.rank() && !c.is_gone(r);
   leave_group(c.id(), c.members(), std::move(left));
@@ -328,6 +331,7 @@ void world::on_frame(std::uint32_t from, const group_protocol::frame& f,
   }
   if (const auto left = left_.find(f.group); left != left_.end()) {
     answer_for_left(from, f, left->second);
+    if (f.kind == kind::decision) return on_late_decision(f.group, left->second, bytes);
     if (f.kind != kind::left) return;
     left->second.inside[from] = false;
     if (left->second.is_empty()) left_.erase(left);
@@ -353,6 +357,24 @@ void world::on_dead(std::uint32_t from, const group_protocol::frame& f,
                                           text.data())};
   if (f.step != rank()) return cut_off(f.step, why);
   suspect(peer(from), why);
+}
+
+void world::disown_survivors(std::uint64_t of, std::span<const std::uint32_t> members,
+                             const std::vector<bool>& alive) noexcept {
+  std::vector<std::uint32_t> others;
+  for (std::uint32_t r = 0; r < members.size(); ++r)
+    if (alive[r]) others.push_back(members[r]);
+  disown(survivors::identity(of, alive), others);
+}
+
+/// Handles a decision that came when this rank had asked for it, and has left the group since.
+void world::on_late_decision(std::uint64_t group, left_group& left,
+                             std::span<const std::byte> bitmap) {
+  if (left.members.empty()) return;
+  const std::vector<std::uint32_t> members = std::exchange(left.members, {});
+  const std::vector<bool> alive = survivors::read(bitmap, members.size());
+  const auto own = std::size_t(std::ranges::find(members, rank()) - members.begin());
+  if (alive[own]) disown_survivors(group, members, alive);
 }
 
 void world::answer_for_left(std::uint32_t to, const group_protocol::frame& f,

@@ -140,8 +140,10 @@ struct rank_peer {
 
 /// A group that this rank has left, which is forgotten when no other member is in it.
 struct left_group {
-  std::string decision{};      ///< on the survivors, as `survivors::bitmap` gives it
-  std::uint32_t decider = 0;   ///< rank that made it
+  std::string decision{};     ///< on the survivors, as `survivors::bitmap` gives it
+  std::uint32_t decider = 0;  ///< rank that made it
+  /// The members, by rank, if a decision may yet come that counts on this rank.
+  std::vector<std::uint32_t> members{};
   std::vector<bool> inside{};  ///< members that have not left it, by rank of the whole
   [[nodiscard]] bool is_empty() const noexcept {
     return std::ranges::find(inside, true) == inside.end();
@@ -220,6 +222,10 @@ class world final : public counted {
   /// This rank will not make a group that others of `ranks` may have made, and tells them.
   void disown(std::uint64_t group, std::span<const std::uint32_t> ranks) noexcept;
 
+  /// This rank will not make the group of the survivors of `of`, and tells them.
+  void disown_survivors(std::uint64_t of, std::span<const std::uint32_t> members,
+                        const std::vector<bool>& alive) noexcept;
+
   // Called by the links, in the middle of a reap.
   void on_frame(std::uint32_t from, const group_protocol::frame& f,
                 std::span<const std::byte> bytes, std::optional<std::uint32_t> invalidated);
@@ -252,6 +258,7 @@ class world final : public counted {
   void tell_left_groups(const rank_peer& p) noexcept;
   void answer_for_left(std::uint32_t to, const group_protocol::frame& f,
                        const left_group& left) noexcept;
+  void on_late_decision(std::uint64_t group, left_group& left, std::span<const std::byte> bitmap);
   struct ticker : timer {
     explicit ticker(world& w) noexcept : timer{&on_tick}, whole{w} {}
     world& whole;

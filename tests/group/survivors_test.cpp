@@ -2,6 +2,7 @@
 
 #include "group/group_context.hpp"
 #include "ranks.hpp"
+#include "support/nobody.hpp"
 #include "support/until.hpp"
 
 #include <cordma/coro/scope.hpp>
@@ -178,4 +179,35 @@ TEST_CASE("two ranks that die within one shrink leave the others in one group, w
     INFO(one.name);
     CHECK(shrinking{one.survivors}.run(one.what) == "3 3 3 ");
   }
+}
+
+TEST_CASE("a rank that gives up its shrink, and drops the group, keeps no survivor waiting",
+          "[group][device]") {
+  unsigned counted_on = 0;
+  for (unsigned rounds = 0; rounds < 40; ++rounds) {
+    ranks all{3, {.connect_at_once = true}};
+    std::vector<group> others(3);  // The rank stays, and answers questions.
+    const std::string wrong = all.run([&, rounds](group& g) -> task<> {
+      group other = co_await g.duplicate();
+      others[g.rank()] = std::move(other);
+      if (g.rank() == 2) {
+        {
+          test::nobody waits;
+          task<group> started = g.shrink();
+          started.start(waits, {&g.runtime().executor(), {}});
+          co_await test::until(g.runtime().executor(),
+                               [left = rounds]() mutable { return left-- == 0; });
+        }
+        g = {};
+        co_return;
+      }
+      group rest = co_await g.shrink();
+      const auto done = co_await as_result(with_timeout(rest.barrier(), 20s));
+      if (rest.size() == 2) co_return expect(done.has_value(), "a barrier of two");
+      ++counted_on;
+      expect(done.has_failure() && done.failure().code == errc::rank_failed, "why it failed");
+    });
+    CHECK(wrong == "");
+  }
+  CHECK(counted_on > 0);
 }
