@@ -263,15 +263,14 @@ task<group> group::duplicate() {
 
 task<group> group::shrink() {
   const detail::counted_ref<group_context> context = context_;
+  const std::vector<bool> alive = co_await detail::survivors::agree(context);
   std::vector<std::uint32_t> of_whole;
-  std::uint64_t id = ~context->id();
-  const std::vector<std::uint32_t> alive = co_await detail::survivors::agree(context);
-  for (const std::uint32_t r : alive) {
-    of_whole.push_back(context->member(r));
-    id = detail::mixed(id, r);
-  }
-  co_return group{
-      group_context::make(detail::counted_ref{context->whole()}, id, std::move(of_whole))};
+  for (std::uint32_t r = 0; r < alive.size(); ++r)
+    if (alive[r]) of_whole.push_back(context->member(r));
+  context->vote().made_rest();
+  co_return group{group_context::make(detail::counted_ref{context->whole()},
+                                      detail::survivors::identity(context->id(), alive),
+                                      std::move(of_whole))};
 }
 
 task<> group::leave() {

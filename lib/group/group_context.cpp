@@ -96,12 +96,8 @@ counted_ref<group_context> group_context::make(counted_ref<world> w, std::uint64
 }
 
 group_context::~group_context() {
+  vote_.drop();
   whole().remove(*this);
-  for (const std::uint32_t m : members_) {
-    if (m == whole().rank() || whole().known_peer(m) == nullptr || whole().is_gone(m)) continue;
-    vote_.pass_on(*rank_of(m));
-    whole().tell(m, {.kind = kind::left, .group = id_});
-  }
   while (!early_.empty()) {
     early_frame& e = early_.front();
     if (e.frame.kind == kind::offer) release(*rank_of(e.from), e.frame);
@@ -360,7 +356,7 @@ void group_context::on_frame(std::uint32_t of_whole, const group_protocol::frame
     case kind::broken: return on_broken(*from, f, bytes);
     case kind::left: return on_rank_left(*from);
     case kind::ready: return vote_.on_ready(*from);
-    case kind::decision: return vote_.on_decision(*from, bytes);
+    case kind::decision: return vote_.on_decision(f.step, bytes);
     case kind::credit:
       if (f.step != 0) by_tag_.on_taken(*from);
       return;

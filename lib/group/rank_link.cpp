@@ -17,7 +17,7 @@ void rank_link::on_message() noexcept {
     world_->on_frame(rank, f, message.bytes().subspan(group_protocol::size_of(f.kind)),
                      invalidated);
   } catch (...) {
-    break_connection(caught("group"));
+    accuse(caught("group"));
   }
 }
 

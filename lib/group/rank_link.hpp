@@ -24,7 +24,11 @@ class rank_link final : public message_channel {
   [[nodiscard]] cordma::agent& lender() noexcept { return *agent(); }
 
   /// Breaks the connection: the peer does what no rank does.
-  void accuse(const failure& why) noexcept { break_connection(why); }
+  void accuse(const failure& why) noexcept {
+    is_accused_ = true;
+    break_connection(why);
+  }
+  [[nodiscard]] bool is_accused() const noexcept { return is_accused_; }
 
   const std::uint32_t rank;           ///< the peer's, of the whole
   const std::size_t write_bytes_max;  ///< the longest WRITE
@@ -36,6 +40,7 @@ class rank_link final : public message_channel {
   void on_closed() noexcept override;
 
   world* world_;
+  bool is_accused_ = false;
 };
 
 }  // namespace cordma::detail

@@ -3,6 +3,8 @@
 #include "base/failures.hpp"
 #include "group_context.hpp"
 
+#include <algorithm>
+
 namespace cordma::detail {
 
 using group_protocol::kind;
@@ -16,23 +18,45 @@ std::uint32_t survivors::lowest() const noexcept {
   return r;
 }
 
-task<std::vector<std::uint32_t>> survivors::agree(counted_ref<group_context> g) {
+task<std::vector<bool>> survivors::agree(counted_ref<group_context> g) {
   survivors& s = g->vote();
   s.is_asking_ = true;
   if (!s.decision_) s.ask();
   co_await s.decided_.wait();
+  if (g->whole().why_cut_off()) throw error{*g->whole().why_cut_off()};
   if (!(*s.decision_)[g->rank()])
     throw_failure(errc::rank_failed, "group::shrink",
-                  detail_text("the other ranks have cut off this one, rank %u", g->rank()));
-  std::vector<std::uint32_t> alive;
-  for (std::uint32_t r = 0; r < g->size(); ++r)
-    if ((*s.decision_)[r]) alive.push_back(r);
-  co_return alive;
+                  detail_text("the others have cut off this one, rank %u", g->rank()));
+  co_return *s.decision_;
+}
+
+std::uint64_t survivors::identity(std::uint64_t of, const std::vector<bool>& alive) noexcept {
+  std::uint64_t id = ~of;
+  for (std::uint32_t r = 0; r < alive.size(); ++r)
+    if (alive[r]) id = mixed(id, r);
+  return id;
+}
+
+std::vector<bool> survivors::read(std::span<const std::byte> bitmap, std::size_t ranks) {
+  if (bitmap.size() != (ranks + 7) / 8)
+    message_protocol::throw_bad_value("the bytes of a decision are", bitmap.size(), "group");
+  std::vector<bool> alive(ranks);
+  for (std::size_t r = 0; r < ranks; ++r)
+    alive[r] = (std::to_integer<unsigned>(bitmap[r / 8]) >> r % 8 & 1) != 0;
+  return alive;
+}
+
+void survivors::drop() noexcept {
+  for (std::uint32_t r = 0; r < group_.size(); ++r)
+    if (group_.whole().is_connected(group_.member(r))) pass_on(r);
+  if (!decision_ || !(*decision_)[group_.rank()] || has_rest_) return;
+  group_.whole().disown_survivors(group_.id(), group_.members(), *decision_);
 }
 
 /// Asks the rank that decides; if that is this one, waits for the others.
 void survivors::ask() noexcept {
   const std::uint32_t decider = lowest();
+  asked_ = std::max(asked_, decider);
   if (decider == group_.rank()) {
     for (std::uint32_t r = 0; r < group_.size(); ++r)
       if (r != group_.rank() && !ready_[r] && !group_.is_gone(r)) want(r);
@@ -65,9 +89,14 @@ void survivors::try_to_decide() noexcept {
     alive[r] = r == group_.rank() || !group_.is_gone(r);
     if (alive[r] && r != group_.rank() && !ready_[r]) return;
   }
-  decision_ = std::move(alive);
-  end_waits();
+  settle(std::move(alive), group_.rank());
   tell_all();
+}
+
+void survivors::settle(std::vector<bool> alive, std::uint32_t decider) noexcept {
+  decision_ = std::move(alive);
+  decider_ = decider;
+  end_waits();
   decided_.set();
 }
 
@@ -81,16 +110,17 @@ std::string survivors::bitmap() const {
 
 void survivors::tell(std::uint32_t rank) noexcept {
   try {
-    group_.whole().tell(group_.member(rank), {.kind = kind::decision, .group = group_.id()},
-                        bitmap());
+    group_.whole().tell(group_.member(rank),
+                        {.kind = kind::decision, .group = group_.id(), .step = decider_}, bitmap());
   } catch (const std::bad_alloc&) {
     group_.whole().cut_off(group_.member(rank), errno_failure(ENOMEM, "group::shrink"));
   }
 }
 
+/// Tells ranks that have left the group, too: they may be survivors without knowing.
 void survivors::tell_all() noexcept {
   for (std::uint32_t r = 0; r < group_.size(); ++r)
-    if (r != group_.rank() && (*decision_)[r] && !group_.is_gone(r)) tell(r);
+    if (r != group_.rank() && (*decision_)[r] && !group_.whole().is_gone(group_.member(r))) tell(r);
 }
 
 void survivors::on_ready(std::uint32_t from) noexcept {
@@ -99,16 +129,16 @@ void survivors::on_ready(std::uint32_t from) noexcept {
   try_to_decide();
 }
 
-void survivors::on_decision(std::uint32_t /*from*/, std::span<const std::byte> bitmap) {
-  if (bitmap.size() != (group_.size() + 7) / 8)
-    message_protocol::throw_bad_value("the bytes of a decision are", bitmap.size(), "group");
+void survivors::on_decision(std::uint32_t decider, std::span<const std::byte> bitmap) {
+  std::vector<bool> alive = read(bitmap, group_.size());
+  if (decider >= group_.size())
+    message_protocol::throw_bad_value("a decision is made by rank", decider, "group");
   if (decision_) return;
-  std::vector<bool> alive(group_.size());
-  for (std::uint32_t r = 0; r < group_.size(); ++r)
-    alive[r] = (std::to_integer<unsigned>(bitmap[r / 8]) >> r % 8 & 1) != 0;
-  decision_ = std::move(alive);
-  end_waits();
-  decided_.set();
+  const bool decides = is_asking_ && lowest() == group_.rank();
+  // The decider that this rank has asked counts on it.
+  if (decider < asked_ && !decides) return;
+  settle(std::move(alive), decides ? group_.rank() : decider);
+  if (decides) tell_all();
 }
 
 void survivors::on_rank_gone() noexcept {

@@ -42,6 +42,10 @@ class tagged_messages::arrival : public operation_base<arrival>,
     if (stopped_ || messages_.group_.failed() || is_sender_gone()) return true;
     messages_.waiting_.push_back(*this);
     if (awaits_peer()) whole().begin_wait(sender());
+    if (!from) {
+      ++messages_.any_waits_;
+      whole().begin_wait_for_any();
+    }
     begin(w, env);
     return false;
   }
@@ -76,6 +80,7 @@ class tagged_messages::arrival : public operation_base<arrival>,
     if (!list_hook<arrival>::is_linked()) return;
     list_hook<arrival>::unlink();
     if (awaits_peer()) whole().end_wait(sender());
+    if (!from) --messages_.any_waits_;
   }
   [[nodiscard]] early_frame* first() const noexcept {
     return messages_.arrived_.empty() ? nullptr : &messages_.arrived_.front();

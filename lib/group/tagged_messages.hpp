@@ -32,6 +32,8 @@ class tagged_messages {
                                       std::optional<std::uint32_t> tag);
 
   [[nodiscard]] collective& transfers() noexcept { return transfers_; }
+  /// Returns true while a receive waits for a message of any rank.
+  [[nodiscard]] bool awaits_any() const noexcept { return any_waits_ != 0; }
   /// Takes an eager message, or an announcement.
   void on_arrival(std::uint32_t from, const group_protocol::frame& f,
                   std::span<const std::byte> bytes);
@@ -53,6 +55,7 @@ class tagged_messages {
   group_context& group_;
   collective transfers_;
   std::uint32_t last_number_ = 0;
+  std::uint32_t any_waits_ = 0;         ///< members of `waiting_` that take a message of any rank
   std::vector<std::uint32_t> empties_;  ///< messages without bytes that a rank has not taken
   intrusive_list<early_frame> arrived_;
   intrusive_list<arrival> waiting_;

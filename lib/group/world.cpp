@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -101,10 +102,22 @@ void world::arm_ticker() noexcept {
   if (!ticker_.is_armed()) executor_.arm(ticker_, executor_.about_after(tick_));
 }
 
+/// Marks the connected members of groups that wait for any rank. Returns true if there is one.
+bool world::mark_awaited_as_any() noexcept {
+  bool somebody_waits = false;
+  groups_list_.for_each([&](group_context& c) {
+    if (!c.by_tag().awaits_any()) return;
+    somebody_waits = true;
+    for (const std::uint32_t m : c.members())
+      if (is_connected(m)) peers_[m]->is_one_of_any = true;
+  });
+  return somebody_waits;
+}
+
 void world::on_tick(timer& self) noexcept {
   world& w = static_cast<ticker&>(self).whole;
   const counted_ref stay{w};
-  bool somebody_waits = false;
+  bool somebody_waits = w.mark_awaited_as_any();
   for (std::size_t n = 0; n < w.peers_.size(); ++n) {
     rank_peer* const p = w.peers_[n].get();
     if (p == nullptr || p->is_gone()) continue;
@@ -114,9 +127,10 @@ void world::on_tick(timer& self) noexcept {
       w.want(*p);
       continue;
     }
-    p->silent_ticks = p->was_heard || p->waits == 0 ? 0 : p->silent_ticks + 1;
+    const bool is_awaited = std::exchange(p->is_one_of_any, false) || p->waits > 0;
+    p->silent_ticks = p->was_heard || !is_awaited ? 0 : p->silent_ticks + 1;
     p->was_heard = false;
-    if (p->waits == 0) continue;
+    if (!is_awaited) continue;
     if (p->silent_ticks >= w.silent_ticks_max_) {
       w.cut_off(p->rank, {.code = errc::timed_out,
                           .call = "group",
@@ -131,9 +145,11 @@ void world::on_tick(timer& self) noexcept {
 
 void world::on_link_lost(std::uint32_t rank, const failure& why) noexcept {
   rank_peer& p = peer(rank);
-  if (p.is_gone()) return;
+  if (p.now >= rank_peer::state::lost) return;
   if (p.conn.was_closed_by_peer()) return lose(p, rank_peer::state::left, why);
-  cut_off(rank, why);
+  // A peer that does what no rank does is not asked.
+  if (p.link && p.link->is_accused()) return cut_off(rank, why);
+  suspect(p, why);
 }
 
 void world::cut_off(std::uint32_t rank, const failure& why) noexcept {
@@ -148,16 +164,64 @@ void world::cut_off(std::uint32_t rank, const failure& why) noexcept {
   }
 }
 
-void world::lose(rank_peer& p, rank_peer::state how, const failure& why) noexcept {
-  p.now = how;
-  p.why = why;
+/// A group may lose ranks, or end, in the middle.
+template <class F>
+void world::for_each_group(F f) noexcept {
+  intrusive_list<group_context> all;
+  all.splice_back(groups_list_);
+  while (!all.empty()) {
+    group_context& c = all.pop_front();
+    groups_list_.push_back(c);
+    const counted_ref stay{c};
+    f(c);
+  }
+}
+
+/// Ends all groups: the others go on without this rank.
+void world::be_cut_off() noexcept {
+  if (cut_off_) return;
+  const counted_ref stay{*this};
+  cut_off_ = failure{
+      .code = errc::rank_failed, .call = "group", .detail = "the others have cut off this one"};
+  const auto for_each_peer = [&](auto f) {
+    for (const std::unique_ptr<rank_peer>& p : peers_)
+      if (p != nullptr) f(*p);
+  };
+  // The groups come first: each is to hear why, and none has anybody left to tell.
+  for_each_peer([&](rank_peer& p) {
+    if (p.is_gone()) return;
+    p.now = rank_peer::state::dead;
+    p.why = *cut_off_;
+  });
+  for_each_group([&](group_context& c) { c.fail(*cut_off_, c.rank()); });
+  for_each_peer([&](rank_peer& p) {
+    drop_link(p);
+    fail_all(p.unsent, *cut_off_);
+  });
+  left_.clear();
+  tell_groups();
+  changed_.set();
+  changed_.reset();
+}
+
+void world::drop_link(rank_peer& p) noexcept {
   if (p.link) std::exchange(p.link, {})->leave();
   if (p.conn) {
     // Possibly the middle of a reap, where no connection may be destroyed.
     swept_.push_back(std::move(p.conn));
     if (!sweeper_.is_linked()) executor_.schedule(sweeper_);
   }
+}
+
+void world::lose(rank_peer& p, rank_peer::state how, const failure& why) noexcept {
+  p.now = how;
+  p.why = why;
+  drop_link(p);
   fail_all(p.unsent, why);
+  for (auto at = left_.begin(); at != left_.end();) {
+    at->second.inside[p.rank] = false;
+    at = at->second.is_empty() ? left_.erase(at) : std::next(at);
+  }
   p.is_told = false;
   tell_groups();
   changed_.set();
@@ -176,14 +240,7 @@ void world::tell_groups() noexcept {
   for (auto at = next(); at != peers_.end(); at = next()) {
     rank_peer& p = **at;
     p.is_told = true;
-    intrusive_list<group_context> all;
-    all.splice_back(groups_list_);
-    while (!all.empty()) {
-      group_context& c = all.pop_front();
-      groups_list_.push_back(c);
-      const counted_ref stay{c};
-      c.on_rank_gone(p.rank);
-    }
+    for_each_group([&](group_context& c) { c.on_rank_gone(p.rank); });
   }
   is_telling_ = false;
 }
@@ -218,12 +275,18 @@ void world::remove(group_context& c) noexcept {
   if (at == groups_.end() || at->second != &c) return;  // `add` has thrown.
   groups_.erase(at);
   c.list_hook<group_context>::unlink();
-  // A rank that still sends to this one there is told that it has left.
-  left_.insert_or_assign(c.id(), c.vote().bitmap());
+  left_group left{.decision = c.vote().bitmap(),
+                  .decider = c.vote().decider(),
+                  .inside = std::vector<bool>(size())};
+  if (c.vote().awaits_decision()) left.members = c.members();
+  for (std::uint32_t r = 0; r < c.size(); ++r)
+    left.inside[c.member(r)] = r != c.rank() && !c.is_gone(r);
+  leave_group(c.id(), c.members(), std::move(left));
 }
 
 void world::disown(std::uint64_t group, std::span<const std::uint32_t> ranks) noexcept {
-  left_.insert_or_assign(group, std::string{});
+  left_group left{.inside = std::vector<bool>(size())};
+  for (const std::uint32_t r : ranks) left.inside[r] = r != rank() && !is_gone(r);
   intrusive_list<early_frame> others;
   others.splice_back(early_);
   while (!others.empty()) {
@@ -234,10 +297,25 @@ void world::disown(std::uint64_t group, std::span<const std::uint32_t> ranks) no
     }
     const std::unique_ptr<early_frame> owned{&e};
     --peer(e.from).early;
-    answer_for_left(e.from, e.frame);
+    if (e.frame.kind == kind::left) left.inside[e.from] = false;
+    answer_for_left(e.from, e.frame, left);
   }
-  for (const std::uint32_t r : ranks)
-    if (r != rank() && !is_gone(r)) tell(r, {.kind = kind::left, .group = group});
+  leave_group(group, ranks, std::move(left));
+}
+
+/// Tells the members that are connected. Others are told when they are.
+void world::leave_group(std::uint64_t id, std::span<const std::uint32_t> members,
+                        left_group left) noexcept {
+  if (!left.is_empty()) left_.insert_or_assign(id, std::move(left));
+  for (const std::uint32_t m : members)
+    if (is_connected(m)) tell(m, {.kind = kind::left, .group = id});
+}
+
+void world::tell_left_groups(const rank_peer& p) noexcept {
+  for (const auto& [id, left] : left_) {
+    if (left.inside[p.rank]) tell(p.rank, {.kind = kind::left, .group = id});
+    if (p.now != rank_peer::state::open) return;
+  }
 }
 
 void world::on_frame(std::uint32_t from, const group_protocol::frame& f,
@@ -251,7 +329,16 @@ void world::on_frame(std::uint32_t from, const group_protocol::frame& f,
     const counted_ref stay{*found->second};
     return found->second->on_frame(from, f, bytes, invalidated);
   }
-  if (left_.contains(f.group)) return answer_for_left(from, f);
+  if (const auto left = left_.find(f.group); left != left_.end()) {
+    answer_for_left(from, f, left->second);
+    if (f.kind == kind::decision) return on_late_decision(f.group, left->second, bytes);
+    if (f.kind != kind::left) return;
+    left->second.inside[from] = false;
+    if (left->second.is_empty()) left_.erase(left);
+    return;
+  }
+  // An answer may come behind the word that its sender has left, and the group is forgotten.
+  if (f.kind == kind::written || f.kind == kind::released || f.kind == kind::credit) return;
   if (++p.early > early_frames_max)
     throw_failure(errc::bad_frame, "group",
                   "more frames for groups that are not made yet than one may send");
@@ -269,21 +356,36 @@ void world::on_dead(std::uint32_t from, const group_protocol::frame& f,
                     .detail = detail_text("told by rank %u: %.*s", unsigned{from}, int(text.size()),
                                           text.data())};
   if (f.step != rank()) return cut_off(f.step, why);
-  // Other ranks go on without this one, which cannot reach all of them.
-  lose(peer(from), rank_peer::state::dead, why);
+  suspect(peer(from), why);
 }
 
-void world::answer_for_left(std::uint32_t to, const group_protocol::frame& f) noexcept {
+void world::disown_survivors(std::uint64_t of, std::span<const std::uint32_t> members,
+                             const std::vector<bool>& alive) noexcept {
+  std::vector<std::uint32_t> others;
+  for (std::uint32_t r = 0; r < members.size(); ++r)
+    if (alive[r]) others.push_back(members[r]);
+  disown(survivors::identity(of, alive), others);
+}
+
+/// Handles a decision that came when this rank had asked for it, and has left the group since.
+void world::on_late_decision(std::uint64_t group, left_group& left,
+                             std::span<const std::byte> bitmap) {
+  if (left.members.empty()) return;
+  const std::vector<std::uint32_t> members = std::exchange(left.members, {});
+  const std::vector<bool> alive = survivors::read(bitmap, members.size());
+  const auto own = std::size_t(std::ranges::find(members, rank()) - members.begin());
+  if (alive[own]) disown_survivors(group, members, alive);
+}
+
+void world::answer_for_left(std::uint32_t to, const group_protocol::frame& f,
+                            const left_group& left) noexcept {
   if (f.kind == kind::offer) {
     group_protocol::frame answer = f;
     answer.kind = kind::released;
     tell(to, answer);
   }
-  if (f.kind == kind::ready && !left_.at(f.group).empty())
-    return tell(to, {.kind = kind::decision, .group = f.group}, left_.at(f.group));
-  if (f.kind == kind::offer || f.kind == kind::eager || f.kind == kind::announce ||
-      f.kind == kind::ready)
-    tell(to, {.kind = kind::left, .group = f.group});
+  if (f.kind == kind::ready && !left.decision.empty())
+    tell(to, {.kind = kind::decision, .group = f.group, .step = left.decider}, left.decision);
 }
 
 }  // namespace cordma::detail

@@ -14,6 +14,7 @@
 #include <cordma/group/group.hpp>
 #include <cordma/group/joining.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -69,6 +70,37 @@ inline constexpr unsigned link_credits_max = 256;
 /// Frames of one peer that may wait for this rank.
 inline constexpr std::uint32_t early_frames_max = 4096;
 
+/// A task that says by itself what came of it.
+class background_task : private waiter {
+ public:
+  background_task() noexcept
+      : waiter{[](waiter&) noexcept -> std::coroutine_handle<> { return std::noop_coroutine(); }} {}
+  background_task(const background_task&) = delete;
+  ~background_task() = default;
+  void start(task<> t, scheduler& on) {
+    task_.emplace(std::move(t));
+    static_cast<void>(task_->start(*this, {&on, {}}));
+  }
+  void stop() noexcept { task_.reset(); }
+
+ private:
+  std::optional<task<>> task_;
+};
+
+/// A connection that is being made to another rank. The world that is dropped meanwhile leaves it
+/// to the closer: a peer that takes the connection is to hear a goodbye.
+struct connecting {
+  connecting(runtime& rt, const endpoint& to, const connection_changes& how);
+  static task<> leave(std::unique_ptr<connecting> c);
+
+  event ended;
+  result<connection> outcome{failure{}};  ///< valid once `ended` is set
+
+ private:
+  task<> connect(runtime& rt, endpoint to, connection_changes how);
+  background_task running_;
+};
+
 /// Another rank of the whole, and the connection to it.
 ///
 /// States, moved by `world`:
@@ -76,34 +108,46 @@ inline constexpr std::uint32_t early_frames_max = 4096;
 ///   dialing      by `want`, while frames wait. When the peer's own connection comes first, `dial`
 ///                ends without one.
 ///   open         by `attach`: of `dial`, or of a connection that came.
+///   lost         by `suspect`: the connection ended, and `ask` finds out which of the two ranks
+///                the others go on without.
 ///   left         by `on_link_lost`, when the peer closed the connection.
-///   dead         by `cut_off`, when the connection was lost, or somebody told so.
-struct rank_peer : private waiter {
-  enum class state : std::uint8_t { unconnected, dialing, open, left, dead };
+///   dead         by `cut_off`: the peer gave no answer, was silent, or somebody told so.
+struct rank_peer {
+  enum class state : std::uint8_t { unconnected, dialing, open, lost, left, dead };
 
-  rank_peer(world& w, std::uint32_t r) noexcept : waiter{&on_dialed}, whole{w}, rank{r} {}
+  rank_peer(world& w, std::uint32_t r) noexcept : whole{w}, rank{r} {}
   [[nodiscard]] bool is_gone() const noexcept { return now >= state::left; }
 
   world& whole;
   const std::uint32_t rank;
   state now = state::unconnected;
-  bool was_heard = false;  ///< since the last tick
-  bool is_told = false;    ///< gone, and the groups know
+  bool was_heard = false;      ///< since the last tick
+  bool is_one_of_any = false;  ///< a receive from any rank waits, at this tick
+  bool is_told = false;        ///< gone, and the groups know
   std::uint32_t silent_ticks = 0;
   std::uint32_t waits = 0;      ///< transfers that wait for the peer
-  bool is_connecting = false;   ///< `connect` of this side runs
   std::uint32_t early = 0;      ///< frames of it that came before this rank was ready
   time_point expected_until{};  ///< a connection of its own is under way until then
   cordma::connection conn;
   counted_ref<rank_link> link;
   intrusive_list<outgoing_frame> unsent;  ///< wait for the connection
   intrusive_list<link_wait> link_waits;
-  std::optional<failure> why;  ///< the rank is gone
+  std::optional<failure> why;           ///< the connection is lost, or the rank is gone
+  std::unique_ptr<connecting> attempt;  ///< this side connects
+  background_task dialing;
+  background_task asking;
+};
 
- private:
-  friend class world;
-  static std::coroutine_handle<> on_dialed(waiter& self) noexcept;
-  std::optional<task<>> dialing_;
+/// A group that this rank has left, which is forgotten when no other member is in it.
+struct left_group {
+  std::string decision{};     ///< on the survivors, as `survivors::bitmap` gives it
+  std::uint32_t decider = 0;  ///< rank that made it
+  /// The members, by rank, if a decision may yet come that counts on this rank.
+  std::vector<std::uint32_t> members{};
+  std::vector<bool> inside{};  ///< members that have not left it, by rank of the whole
+  [[nodiscard]] bool is_empty() const noexcept {
+    return std::ranges::find(inside, true) == inside.end();
+  }
 };
 
 /// All ranks that have met, as one of them sees them: the connections, made when they are needed,
@@ -165,15 +209,25 @@ class world final : public counted {
   /// Transfers that wait for a peer keep asking whether it lives.
   void begin_wait(rank_peer& p) noexcept;
   void end_wait(rank_peer& p) noexcept { --p.waits; }
+  /// A group begins to wait for a message of any rank: all that are connected are asked.
+  void begin_wait_for_any() noexcept { arm_ticker(); }
 
   /// The rank is dead, whoever found out. Tells all peers.
   void cut_off(std::uint32_t rank, const failure& why) noexcept;
+  /// Returns that the others go on without this rank, if they do.
+  [[nodiscard]] const std::optional<failure>& why_cut_off() const noexcept { return cut_off_; }
 
   // Groups.
   void add(group_context& c);
   void remove(group_context& c) noexcept;
+  /// Returns the number of groups that this rank has left, and others have not.
+  [[nodiscard]] std::size_t left_groups() const noexcept { return left_.size(); }
   /// This rank will not make a group that others of `ranks` may have made, and tells them.
   void disown(std::uint64_t group, std::span<const std::uint32_t> ranks) noexcept;
+
+  /// This rank will not make the group of the survivors of `of`, and tells them.
+  void disown_survivors(std::uint64_t of, std::span<const std::uint32_t> members,
+                        const std::vector<bool>& alive) noexcept;
 
   // Called by the links, in the middle of a reap.
   void on_frame(std::uint32_t from, const group_protocol::frame& f,
@@ -181,22 +235,33 @@ class world final : public counted {
   void on_link_lost(std::uint32_t rank, const failure& why) noexcept;
 
  private:
-  friend struct rank_peer;
   world(runtime& rt, const group_options& options);
   ~world() override;
 
-  [[nodiscard]] connection_changes changes() const;
+  [[nodiscard]] connection_changes changes(bool asks = false) const;
   void admit(connection_request& request);
   task<> accept_all();
   void attach(rank_peer& p, connection conn) noexcept;
   task<> dial(rank_peer& p);
   void arm_ticker() noexcept;
+  [[nodiscard]] bool mark_awaited_as_any() noexcept;
+  void suspect(rank_peer& p, const failure& why) noexcept;
+  task<> ask(rank_peer& p);
+  void be_cut_off() noexcept;
+  void drop_link(rank_peer& p) noexcept;
   void lose(rank_peer& p, rank_peer::state how, const failure& why) noexcept;
   void tell_groups() noexcept;
+  template <class F>
+  void for_each_group(F f) noexcept;
   static void on_tick(timer& self) noexcept;
   void on_dead(std::uint32_t from, const group_protocol::frame& f,
                std::span<const std::byte> bytes);
-  void answer_for_left(std::uint32_t to, const group_protocol::frame& f) noexcept;
+  void leave_group(std::uint64_t id, std::span<const std::uint32_t> members,
+                   left_group left) noexcept;
+  void tell_left_groups(const rank_peer& p) noexcept;
+  void answer_for_left(std::uint32_t to, const group_protocol::frame& f,
+                       const left_group& left) noexcept;
+  void on_late_decision(std::uint64_t group, left_group& left, std::span<const std::byte> bitmap);
   struct ticker : timer {
     explicit ticker(world& w) noexcept : timer{&on_tick}, whole{w} {}
     world& whole;
@@ -205,9 +270,6 @@ class world final : public counted {
     explicit sweeper(world& w) noexcept;
     using list_hook<waiter>::is_linked;
     world& whole;
-  };
-  struct acceptor : waiter {
-    acceptor() noexcept;
   };
 
   runtime& rt_;
@@ -224,17 +286,16 @@ class world final : public counted {
   std::vector<std::unique_ptr<rank_peer>> peers_;
   std::unordered_map<std::uint64_t, group_context*> groups_;
   intrusive_list<group_context> groups_list_;
-  /// Groups that this rank has left, with the decision on their survivors, if there was one.
-  std::unordered_map<std::uint64_t, std::string> left_;
+  std::unordered_map<std::uint64_t, left_group> left_;
   intrusive_list<early_frame> early_;  ///< frames of groups that this rank has not made yet
   ticker ticker_{*this};
   sweeper sweeper_{*this};
   bool is_telling_ = false;                ///< `tell_groups` runs
   std::vector<cordma::connection> swept_;  ///< lost in the middle of a reap
-  acceptor acceptor_;
-  event changed_;  ///< set when a connection came
+  std::optional<failure> cut_off_;         ///< set: this rank was cut off
+  event changed_;                          ///< set when a connection came
   std::optional<listener> listener_;
-  std::optional<task<>> accepting_;
+  background_task accepting_;
   std::shared_ptr<void> watch_;  ///< the launcher's news of deaths
 };
 

@@ -28,6 +28,12 @@ constexpr std::chrono::seconds handshake_max{5};
 constexpr std::string_view crossing = "the lower rank connects";
 constexpr std::string_view not_met = "this rank has not met the others yet";
 constexpr std::string_view connected_already = "that rank is connected already";
+// The answers of a rank to one that asks whether it was cut off.
+constexpr std::string_view is_cut_off = "that rank was cut off";
+constexpr std::string_view is_none_itself = "this rank was cut off itself";
+constexpr std::string_view is_not_cut_off = "that rank was not cut off";
+/// A rank that lives answers so soon.
+constexpr std::chrono::seconds answer_max{2};
 /// Ranks that somebody waits for are asked so often whether they live.
 constexpr std::chrono::seconds tick_max{1};
 /// Questions without an answer in `silence_max`, at least.
@@ -42,6 +48,7 @@ struct greeting {
   std::uint32_t size = 0;
   std::uint64_t buffer_bytes = 0;
   std::uint64_t settings = 0;
+  bool asks = false;  ///< The sender wants no connection, but to know whether it was cut off.
 };
 
 constexpr std::array<char, 8> magic{'c', 'o', 'r', 'd', 'm', 'a', 'G', '1'};
@@ -54,6 +61,7 @@ std::array<std::byte, 64> encode(const greeting& g) noexcept {
   little_endian::put(&out[28], g.size);
   little_endian::put(&out[32], g.buffer_bytes);
   little_endian::put(&out[40], g.settings);
+  little_endian::put(&out[48], std::uint32_t{g.asks});
   return out;
 }
 
@@ -62,7 +70,8 @@ std::optional<greeting> decode(const std::array<std::byte, 64>& in) noexcept {
   greeting g{.rank = little_endian::get<std::uint32_t>(&in[24]),
              .size = little_endian::get<std::uint32_t>(&in[28]),
              .buffer_bytes = little_endian::get<std::uint64_t>(&in[32]),
-             .settings = little_endian::get<std::uint64_t>(&in[40])};
+             .settings = little_endian::get<std::uint64_t>(&in[40]),
+             .asks = little_endian::get<std::uint32_t>(&in[48]) != 0};
   std::copy_n(in.begin() + 8, g.name.size(), g.name.begin());
   return g;
 }
@@ -81,10 +90,27 @@ group_options checked(const group_options& o) {
 
 task<> say_goodbye(connection conn) { co_await conn.close(); }
 
+bool says(const failure& why, std::string_view text) noexcept {
+  return why.code == errc::refused && why.detail.view().find(text) != std::string_view::npos;
+}
+
 }  // namespace
 
-std::coroutine_handle<> rank_peer::on_dialed(waiter& /*self*/) noexcept {
-  return std::noop_coroutine();  // `dial` has said what came of it.
+connecting::connecting(runtime& rt, const endpoint& to, const connection_changes& how)
+    : ended{rt.executor()} {
+  running_.start(connect(rt, to, how), rt.executor());
+}
+
+task<> connecting::connect(runtime& rt, endpoint to, connection_changes how) {
+  outcome = co_await as_result(rt.connect(to, how));
+  ended.set();
+}
+
+task<> connecting::leave(std::unique_ptr<connecting> c) {
+  co_await c->ended.wait();
+  if (!c->outcome.has_value()) co_return;
+  connection made = std::move(c->outcome).value();
+  co_await made.close();
 }
 
 // ---- joining and leaving
@@ -95,9 +121,6 @@ world::sweeper::sweeper(world& w) noexcept
         return std::noop_coroutine();
       }},
       whole{w} {}
-
-world::acceptor::acceptor() noexcept
-    : waiter{[](waiter&) noexcept -> std::coroutine_handle<> { return std::noop_coroutine(); }} {}
 
 world::world(runtime& rt, const group_options& options)
     : rt_{rt},
@@ -111,15 +134,17 @@ world::world(runtime& rt, const group_options& options)
 
 world::~world() {
   watch_.reset();
-  accepting_.reset();
+  accepting_.stop();
   while (!early_.empty()) delete &early_.front();
   for (const std::unique_ptr<rank_peer>& p : peers_) {
     if (p == nullptr) continue;
-    p->dialing_.reset();
+    p->dialing.stop();
+    p->asking.stop();
     fail_all(p->unsent, {.code = errc::closed, .call = "group"});
-    if (p->now != rank_peer::state::open) continue;
-    p->link->leave();
     try {
+      if (p->attempt) executor_.closer().spawn(connecting::leave(std::move(p->attempt)));
+      if (p->now != rank_peer::state::open) continue;
+      p->link->leave();
       executor_.closer().spawn(say_goodbye(std::move(p->conn)));
     } catch (const std::bad_alloc&) {
       // The peer takes it for a death.
@@ -127,14 +152,16 @@ world::~world() {
   }
 }
 
-connection_changes world::changes() const {
+connection_changes world::changes(bool asks) const {
   connection_changes c = options_.connections;
-  c.receives_from = pool_;
+  c.receives_from = asks ? nullptr : pool_;
+  if (asks) c.connect_timeout = answer_max;
   c.private_data = encode(greeting{.name = roster_.name,
                                    .rank = roster_.rank,
                                    .size = size(),
                                    .buffer_bytes = options_.buffer_bytes,
-                                   .settings = settings_});
+                                   .settings = settings_,
+                                   .asks = asks});
   return c;
 }
 
@@ -172,8 +199,7 @@ task<counted_ref<world>> world::join(runtime& rt, meeting_kind& how, const group
       w.cut_off(lost,
                 {.code = errc::disconnected, .call = "group", .detail = "its launcher says so"});
   });
-  w.accepting_.emplace(w.accept_all());
-  static_cast<void>(w.accepting_->start(w.acceptor_, {&w.executor_, {}}));
+  w.accepting_.start(w.accept_all(), w.executor_);
   if (options.connect_at_once) co_await w.connect_in_time();
   co_return made;
 }
@@ -192,9 +218,13 @@ void world::admit(connection_request& request) {
   if (g->name != roster_.name || g->size != size() || g->rank >= size() || g->rank == rank())
     return request.refuse("a rank of another group");
   rank_peer& p = peer(g->rank);
-  if (p.now == rank_peer::state::open) return request.refuse(connected_already);
-  if (p.is_gone()) return request.refuse("that rank was cut off");
-  if (p.is_connecting && rank() < p.rank) return request.refuse(crossing);
+  if (cut_off_) return request.refuse(is_none_itself);
+  if (p.now == rank_peer::state::dead) return request.refuse(is_cut_off);
+  if (p.now == rank_peer::state::left) return request.refuse("that rank has left, or this one");
+  if (g->asks) return request.refuse(is_not_cut_off);
+  if (p.now == rank_peer::state::open || p.now == rank_peer::state::lost)
+    return request.refuse(connected_already);
+  if (p.attempt && rank() < p.rank) return request.refuse(crossing);
   p.expected_until = executor_.after(handshake_max);
   request.reply = *changes().private_data;
 }
@@ -207,7 +237,7 @@ task<> world::accept_all() {
     const std::optional<greeting> g = decode(conn.peer_private_data());
     if (!g || g->name != roster_.name || g->rank >= size() || g->rank == rank()) continue;
     rank_peer& p = peer(g->rank);
-    if (p.now == rank_peer::state::open || p.is_gone()) continue;
+    if (p.now >= rank_peer::state::open) continue;
     attach(p, std::move(conn));
   }
 }
@@ -222,9 +252,8 @@ void world::want(rank_peer& p) noexcept {
   if (p.now != rank_peer::state::unconnected) return;
   p.now = rank_peer::state::dialing;
   try {
-    p.dialing_.emplace(dial(p));
     // The first attempt is made in a later iteration: this may be the middle of a reap.
-    static_cast<void>(p.dialing_->start(p, {&executor_, {}}));
+    p.dialing.start(dial(p), executor_);
   } catch (const std::bad_alloc&) {
     cut_off(p.rank, errno_failure(ENOMEM, "connect"));
   }
@@ -239,9 +268,9 @@ task<> world::dial(rank_peer& p) {
           with_timeout(changed_.wait(), p.expected_until - executor_.now(), &executor_)));
       continue;
     }
-    p.is_connecting = true;
-    result<connection> made = co_await as_result(rt_.connect(endpoint{to.endpoint}, changes()));
-    p.is_connecting = false;
+    p.attempt = std::make_unique<connecting>(rt_, endpoint{to.endpoint}, changes());
+    co_await p.attempt->ended.wait();
+    result<connection> made = std::move(std::exchange(p.attempt, nullptr)->outcome);
     if (p.now != rank_peer::state::dialing) co_return;
     if (made.has_value()) {
       connection conn = std::move(made).value();
@@ -257,14 +286,12 @@ task<> world::dial(rank_peer& p) {
       co_return;
     }
     const failure why = made.failure();
-    const auto says = [&](std::string_view text) {
-      return why.code == errc::refused && why.detail.view().find(text) != std::string_view::npos;
-    };
+    if (says(why, is_cut_off)) co_return be_cut_off();
     const bool may_be_late =
-        says(not_met) || (roster_.may_come_late && why.code == std::errc::connection_refused);
+        says(why, not_met) || (roster_.may_come_late && why.code == std::errc::connection_refused);
     if (!executor_.is_past(p.expected_until)) continue;
     // The peer's own connection may end up here after this answer.
-    if (says(crossing) || (says(connected_already) && p.expected_until == time_point{})) {
+    if (says(why, crossing) || (says(why, connected_already) && p.expected_until == time_point{})) {
       p.expected_until = executor_.after(2 * handshake_max);
     } else if (may_be_late && !executor_.is_past(meeting_ends_)) {
       co_await executor_.sleep_for(redial_delay);
@@ -272,6 +299,31 @@ task<> world::dial(rank_peer& p) {
       cut_off(p.rank, why);
     }
   }
+}
+
+void world::suspect(rank_peer& p, const failure& why) noexcept {
+  p.now = rank_peer::state::lost;
+  p.why = why;
+  drop_link(p);
+  try {
+    p.asking.start(ask(p), executor_);
+  } catch (const std::bad_alloc&) {
+    cut_off(p.rank, why);
+  }
+}
+
+/// Asks a rank whose connection was lost whether it has cut off this one. A rank that is dead gives
+/// no answer. If both live, the connection alone was lost, and the lower rank stays.
+task<> world::ask(rank_peer& p) {
+  co_await executor_.sleep_for(duration{});
+  const endpoint to{roster_.members[p.rank].endpoint};
+  const result<connection> made = co_await as_result(rt_.connect(to, changes(true)));
+  if (p.now != rank_peer::state::lost) co_return;
+  const auto is_told = [&](std::string_view text) {
+    return made.has_failure() && says(made.failure(), text);
+  };
+  if (is_told(is_cut_off) || (is_told(is_not_cut_off) && p.rank < rank())) co_return be_cut_off();
+  cut_off(p.rank, failure{*p.why});
 }
 
 void world::attach(rank_peer& p, connection conn) noexcept {
@@ -286,6 +338,7 @@ void world::attach(rank_peer& p, connection conn) noexcept {
   const counted_ref stay{*this};
   if (p.link->failed()) return on_link_lost(p.rank, *p.link->failed());
   while (!p.unsent.empty() && p.link) p.link->send(p.unsent.pop_front());
+  tell_left_groups(p);
   intrusive_list<link_wait> waits;
   waits.splice_back(p.link_waits);
   while (!waits.empty()) waits.pop_front().on_link();
@@ -328,6 +381,7 @@ task<> world::close() {
     p->link->leave();
     p->link = {};
     p->now = rank_peer::state::left;
+    p->why = failure{.code = errc::closed, .call = "group"};
     all.push_back(std::move(p->conn));
   }
   co_await with_scope([&](scope& closing) -> task<> {

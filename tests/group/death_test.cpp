@@ -3,14 +3,16 @@
 #include "rank_process.hpp"
 #include "ranks.hpp"
 #include "reserved_port.hpp"
+#include "support/descriptors.hpp"
 #include "support/outcome.hpp"
 #include "support/soak.hpp"
 
 #include <cordma/coro/when_all.hpp>
 
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
-#include <filesystem>
 #include <functional>
 #include <random>
 #include <set>
@@ -29,23 +31,6 @@ constexpr std::chrono::seconds patience{20};
 
 using teller = std::function<void(std::string)>;
 enum class work : std::uint8_t { mixed, idle };
-
-/// Returns the descriptors of this process. A link of softverbs to another process, which is a Unix
-/// socket, lasts as long as both.
-std::multiset<std::string> descriptors() {
-  std::multiset<std::string> all;
-  for (const auto& one : std::filesystem::directory_iterator{"/proc/self/fd"}) {
-    std::error_code gone;  // Another thread closes some.
-    const std::string what = std::filesystem::read_symlink(one, gone).string();
-    if (gone) continue;
-    sockaddr_storage own{};
-    socklen_t size = sizeof own;
-    const int fd = std::stoi(one.path().filename().string());
-    const bool is_socket = ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size) == 0;
-    if (!is_socket || own.ss_family != AF_UNIX) all.insert(what.substr(0, what.find(":[")));
-  }
-  return all;
-}
 
 task<> sum_all(group& g, std::size_t elements) {
   std::vector<std::uint32_t> sum(elements, 1);
@@ -120,7 +105,7 @@ task<std::size_t> live(runtime& rt, const endpoint& where, unsigned rank, unsign
 /// Returns what is left of a group, whose connections the runtime has closed.
 std::string leftovers_of(runtime& rt, std::multiset<std::string> before, std::size_t in_use) {
   std::string held;
-  for (const std::string& one : descriptors())
+  for (const std::string& one : test::descriptors())
     if (const auto at = before.find(one); at != before.end())
       before.erase(at);
     else
@@ -135,12 +120,25 @@ task<> join_single(runtime& rt, const group_options& options) {
   co_await g.barrier();
 }
 
+/// Works until the group fails, goes on with the survivors, and stays until it is killed.
+task<> live_and_stay(runtime& rt, const endpoint& where, unsigned rank, unsigned size,
+                     const group_options& options, const teller& say) {
+  group g = co_await group::join(rt, meeting::at(where, rank, size), options);
+  co_await g.barrier();
+  say("joined");
+  const auto worked = co_await as_result(do_operations(g, 7));
+  say("told " + worked.failure().to_string());
+  group rest = co_await g.shrink();
+  say("goes on with " + std::to_string(rest.size()));
+  co_await rest.receive({}, (rest.rank() + 1) % rest.size());
+}
+
 void live_in_process(const endpoint& where, unsigned rank, unsigned size, unsigned deaths,
                      std::uint32_t seed, work how, const group_options& options,
                      const teller& say) {
   runtime rt{test::on_test_device()};
   rt.run(join_single(rt, options));
-  const std::multiset<std::string> open = descriptors();
+  const std::multiset<std::string> open = test::descriptors();
   const std::size_t in_use = rt.memory().statistics().in_use_bytes;
   const std::size_t pool = rt.run(live(rt, where, rank, size, deaths, seed, how, options, say));
   say("held: " + leftovers_of(rt, open, in_use + pool));
@@ -225,7 +223,9 @@ void check_any_death(std::uint32_t seed) {
     case 0: return check_death_in_join(size, victim, seed);
     case 1:
       options.silence_max = 300ms;
-      return check_deaths(size, victims, seed, work::mixed, SIGSTOP, options);
+      // Ranks without a connection to the victim are told of it by others, if any has one.
+      return check_deaths(size, victims, seed, options.connect_at_once ? how : work::mixed, SIGSTOP,
+                          options);
     case 2:
     case 3:
       if (size > 2) victims.insert((victim + 1) % size);
@@ -236,6 +236,26 @@ void check_any_death(std::uint32_t seed) {
 }
 
 }  // namespace
+
+TEST_CASE("a descriptor that is closed while it is listed is none", "[group_death]") {
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+  const test::listed_descriptor unix_socket{ends[0]};
+  CHECK(unix_socket.kind() == std::nullopt);
+  ::close(ends[0]);
+  CHECK(unix_socket.kind() == std::nullopt);
+  ::close(ends[1]);
+
+  const int tcp = ::socket(AF_INET, SOCK_STREAM, 0);
+  const test::listed_descriptor stream{tcp};
+  CHECK(stream.kind() == "socket");
+  const int other = ::eventfd(0, 0);
+  REQUIRE(::dup2(other, tcp) == tcp);
+  CHECK(stream.kind() == std::nullopt);
+  CHECK(test::listed_descriptor{tcp}.kind() == "anon_inode");
+  ::close(other);
+  ::close(tcp);
+}
 
 TEST_CASE("each survivor is told of a rank that is killed, by name, and goes on without it",
           "[group_death][device]") {
@@ -251,6 +271,42 @@ TEST_CASE("ranks that die one after the other are left out, also while others sh
 
 TEST_CASE("a rank that is stopped is noticed by its silence", "[group_death][device]") {
   check_deaths(3, {1}, 7, work::mixed, SIGSTOP, {.silence_max = 300ms});
+}
+
+TEST_CASE("a rank that is stopped is noticed by those that wait for a message of any rank",
+          "[group_death][device]") {
+  group_options options;
+  options.connect_at_once = true;
+  options.silence_max = 300ms;
+  // On soft0 a stopped process acknowledges no heartbeat.
+  options.connections.heartbeat = {.interval = 1h};
+  check_deaths(3, {1}, 8, work::idle, SIGSTOP, options);
+}
+
+TEST_CASE("a rank that was stopped, and is resumed when the others go on, is told so",
+          "[group_death][device]") {
+  const group_options options{.silence_max = 300ms};
+  const test::reserved_port port;
+  std::vector<rank_process> all;
+  for (unsigned r = 0; r < 3; ++r)
+    all.emplace_back([&, r](const teller& say) {
+      runtime rt{test::on_test_device()};
+      rt.run(live_and_stay(rt, port.address(), r, 3, options, say));
+    });
+  for (rank_process& one : all) REQUIRE(one.line(patience) == "joined");
+  const unsigned stopped = GENERATE(0u, 2u);
+  all[stopped].signal(SIGSTOP);
+  for (unsigned r = 0; r < 3; ++r) {
+    if (r == stopped) continue;
+    REQUIRE_THAT(all[r].line(patience), Catch::StartsWith("told "));
+    REQUIRE(all[r].line(patience) == "goes on with 2");
+  }
+  all[stopped].signal(SIGCONT);
+  REQUIRE_THAT(all[stopped].line(patience), Catch::StartsWith("told "));
+  CHECK_THAT(all[stopped].line(patience), Catch::Contains("the others have cut off this one"));
+  // That cost the survivors nothing.
+  for (unsigned r = 0; r < 3; ++r)
+    if (r != stopped) CHECK(all[r].line(0s).empty());
 }
 
 TEST_CASE("a rank that is killed while ranks join keeps no other waiting",

@@ -128,6 +128,23 @@ TEST_CASE("a receive from oneself may wait for longer than a rank may be silent"
   CHECK(wrong == "");
 }
 
+TEST_CASE("a receive from any rank may wait for longer than a rank may be silent",
+          "[group][device]") {
+  ranks all{3, {.connect_at_once = true, .silence_max = 20ms}};
+  const std::string wrong = all.run([](group& g) -> task<> {
+    local_mr memory = g.runtime().memory().allocate_zeroed(8);
+    if (g.rank() != 2) co_return;
+    const auto send_late = [&]() -> task<> {
+      co_await g.runtime().executor().sleep_for(100ms);
+      expect(!g.why_failed(), "the group works");
+      co_await g.send(memory.first(4), g.rank());
+    };
+    const auto [got, ignored] = co_await when_all(g.receive(memory.slice()), send_late());
+    expect(got.size_bytes == 4, "its length");
+  });
+  CHECK(wrong == "");
+}
+
 TEST_CASE("what a rank sent before it left is there for the others", "[group][device]") {
   ranks all{3};
   const std::string wrong = all.run([](group& g) -> task<> {

@@ -39,6 +39,11 @@ class two_hosts {
     check(::setns(hosts_.at(which).get(), CLONE_NEWNET) == 0, "setns");
     ::setenv("SOFTVERBS_LISTEN", addresses.at(which), 1);  // NOLINT(concurrency-mt-unsafe)
   }
+  /// Pulls the cable out of the second host: from now on neither hears the other.
+  void cut() const {
+    shell("nsenter --net=/proc/" + std::to_string(::getpid()) + "/fd/" +
+          std::to_string(hosts_[1].get()) + " ip link set veth0 down");
+  }
 
  private:
   static std::string name(const char* which) {
