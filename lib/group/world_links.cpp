@@ -369,7 +369,7 @@ task<> world::connect_in_time() {
   for (std::uint32_t r = 0; r < size(); ++r)
     if (r != rank() && !is_connected(r)) missing.push_back(r);
   const failure why = missing_ranks("group::join", missing, size(), options_.join_timeout);
-  // The others hear which ranks it was before they see that this one goes.
+  // Other ranks hear which ones it was before they see that this one goes.
   for (const unsigned r : missing) cut_off(r, why);
   throw_error(why);
 }

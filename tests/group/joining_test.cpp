@@ -52,7 +52,7 @@ group_options patient(time_span join_timeout, bool connects_at_once = false) {
 /// Lets so much time pass until joins end, and no more.
 task<> pass_time(runtime& rt, manual_clock& clock, duration length, const unsigned& ended,
                  unsigned wanted) {
-  co_await test::due_timers_fired();  // What was spawned has begun.
+  co_await test::due_timers_fired();  // The spawned tasks have begun.
   clock.advance(length - 1ms);
   co_await test::due_timers_fired();
   CHECK(ended == 0);

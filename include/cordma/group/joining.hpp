@@ -66,7 +66,8 @@ struct group_options {
   /// Where this rank listens for the others, as `endpoint` reads it. Empty: the meeting says so,
   /// which is a free port of loopback if all ranks are on this host.
   fixed_text<120> listen{};
-  /// Connects to all ranks in `join`, within `join_timeout`; else to each when a message goes there.
+  /// Connects to all ranks in `join`, within `join_timeout`; else to each when a message goes
+  /// there.
   bool connect_at_once = false;
   /// Receive buffers of all connections together. Each connection is sure of 8 of them, and needs
   /// 16 for a moment if both ranks connect at once. 0: 16 for each rank, from 256 to 16384.
