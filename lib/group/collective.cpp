@@ -410,7 +410,8 @@ void collective::end_failed(outbound& o) noexcept {
 
 void collective::withdraw(transfer& message) noexcept {
   // A dropped message by tag goes on until nobody else reaches its memory.
-  if (is_by_tag()) kept_ = counted_ref{group_};
+  if (is_by_tag()) keep();
+  if (message.has_ended()) return;  // The runtime is ending.
   if (inbound* const in =
           inbounds_.find([&](const inbound& i) { return i.transfer == &message; })) {
     in->transfer = nullptr;
@@ -440,22 +441,57 @@ void collective::settle() noexcept {
   if (messages_ != 0) return;
   if (settling_ != nullptr) return std::exchange(settling_, nullptr)->suspension::end();
   // Possibly called by what goes with the group: the end comes later.
-  if (kept_ && !list_hook<waiter>::is_linked()) group_.whole().executor().schedule(*this);
+  if (kept_ && !is_seen_out_ && !list_hook<waiter>::is_linked())
+    group_.whole().executor().schedule(*this);
 }
 
 std::coroutine_handle<> collective::on_settled(waiter& self) noexcept {
   auto& c = static_cast<collective&>(self);
   const counted_ref<group_context> stay = std::move(c.kept_);
+  c.is_seen_out_ = false;
   if (!c.is_by_tag()) delete &c;
   return std::noop_coroutine();
 }
 
 void collective::abandon(const failure& why) noexcept {
   ++messages_;  // Settled below at the earliest.
-  kept_ = counted_ref{group_};
+  keep();
+  fail(why);
   group_.fail(why, rank());
   --messages_;
   settle();
+}
+
+/// Keeps the group until the operation, which nobody waits for, is settled.
+void collective::keep() noexcept {
+  if (kept_) return;
+  kept_ = counted_ref{group_};
+  try {
+    group_.whole().executor().closer().spawn(see_out(*this));
+    is_seen_out_ = true;
+  } catch (const std::bad_alloc&) {
+    // The operation ends in any case, but not with the runtime.
+  }
+}
+
+/// Waits until an operation is settled. A runtime that ends before does not wait for the peers.
+task<> collective::see_out(collective& c) {
+  struct hurry : stop_callback {
+    explicit hurry(world& w) noexcept : stop_callback{&on_stop}, whole{w} {}
+    static void on_stop(stop_callback& self) noexcept {
+      static_cast<hurry&>(self).whole.give_up({.code = errc::closed, .call = "group"});
+    }
+    world& whole;
+  } on_stop{c.group_.whole()};
+  const environment env = co_await current_environment();
+  if (env.stop.stop_requested()) {
+    hurry::on_stop(on_stop);
+  } else {
+    env.stop.register_callback(on_stop);
+  }
+  co_await c.settled();
+  on_stop.unlink();
+  static_cast<void>(on_settled(c));
 }
 
 collective::settling collective::settled() noexcept { return settling{*this}; }

@@ -167,7 +167,10 @@ class collective final : public exchange,
   bool was_stopped_ = false;
   std::uint32_t messages_ = 0;       ///< in `inbounds_` and `outbounds_`
   counted_ref<group_context> kept_;  ///< set: nobody waits for the end
+  bool is_seen_out_ = false;         ///< `see_out` waits for it, in the closer
   static std::coroutine_handle<> on_settled(waiter& self) noexcept;
+  void keep() noexcept;
+  static task<> see_out(collective& c);
   settling* settling_ = nullptr;
   std::optional<failure> why_;
 };

@@ -177,12 +177,10 @@ void world::for_each_group(F f) noexcept {
   }
 }
 
-/// Ends all groups: the others go on without this rank.
-void world::be_cut_off() noexcept {
+void world::give_up(const failure& why) noexcept {
   if (cut_off_) return;
   const counted_ref stay{*this};
-  cut_off_ = failure{
-      .code = errc::rank_failed, .call = "group", .detail = "the others have cut off this one"};
+  cut_off_ = why;
   const auto for_each_peer = [&](auto f) {
     for (const std::unique_ptr<rank_peer>& p : peers_)
       if (p != nullptr) f(*p);

@@ -214,7 +214,9 @@ class world final : public counted {
 
   /// The rank is dead, whoever found out. Tells all peers.
   void cut_off(std::uint32_t rank, const failure& why) noexcept;
-  /// Returns that the others go on without this rank, if they do.
+  /// Ends all groups, and the connections without a goodbye.
+  void give_up(const failure& why) noexcept;
+  /// Returns why this rank takes part no more: mostly, the others go on without it.
   [[nodiscard]] const std::optional<failure>& why_cut_off() const noexcept { return cut_off_; }
 
   // Groups.
@@ -247,7 +249,6 @@ class world final : public counted {
   [[nodiscard]] bool mark_awaited_as_any() noexcept;
   void suspect(rank_peer& p, const failure& why) noexcept;
   task<> ask(rank_peer& p);
-  void be_cut_off() noexcept;
   void drop_link(rank_peer& p) noexcept;
   void lose(rank_peer& p, rank_peer::state how, const failure& why) noexcept;
   void tell_groups() noexcept;
