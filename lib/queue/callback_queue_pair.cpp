@@ -161,8 +161,15 @@ void callback_queue_pair::complete_watched(bool is_receive, std::uint32_t sequen
   }
   if (has_failed()) [[unlikely]]
     drain();
-  if (idle_is_awaited_ && sends_->is_idle()) [[unlikely]]
+  if (!idle_is_awaited_) [[likely]]
+    return;
+  if (sends_->is_idle()) {
+    idle_is_awaited_ = false;
     sends_idle_.set();
+  } else if (handler_ != nullptr && !has_failed() && !sends_->will_end_all()) {
+    // A request without a CQE has followed the handler's last one.
+    handler_->on_idle_awaited();
+  }
 }
 
 /// Completes a shared receive. The message's buffer belongs to the handler until the handler gives

@@ -12,7 +12,6 @@
 
 using namespace cordma;
 using test::code_of;
-using test::expect;
 using test::ranks;
 using test::world_of;
 

@@ -4,7 +4,6 @@
 #include "ranks.hpp"
 #include "reserved_port.hpp"
 #include "support/descriptors.hpp"
-#include "support/outcome.hpp"
 #include "support/soak.hpp"
 
 #include <cordma/coro/when_all.hpp>
@@ -20,7 +19,6 @@
 
 using namespace cordma;
 using namespace std::chrono_literals;
-using test::code_of;
 using test::expect;
 using test::rank_process;
 

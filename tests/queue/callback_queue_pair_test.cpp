@@ -4,9 +4,12 @@
 #include "support/loopback.hpp"
 #include "support/until.hpp"
 
+#include <cordma/coro/with_timeout.hpp>
+
 #include <catch2/catch.hpp>
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -117,6 +120,20 @@ TEST_CASE("who waits for idle has the handler end what was sent without a comple
   e.link.run(e.one.qp->sends_idle());
   CHECK(e.one.idles == 1);
   CHECK(held_by(*e.one.qp) == nothing);
+}
+
+TEST_CASE("a request that goes behind the end of a wait for idle does not prolong the wait",
+          "[queue][device]") {
+  ends e;
+  REQUIRE(e.one.send());
+  static_cast<void>(e.one.qp->sends_idle());
+  REQUIRE(e.one.idles == 1);
+  REQUIRE(e.one.send());
+  const auto is_idle = [&] { return e.one.qp->sends().is_idle(); };
+  const auto waited = e.link.run(
+      as_result(with_timeout(test::until(e.link.executor, is_idle), std::chrono::seconds{10})));
+  CHECK(waited.has_value());
+  CHECK(e.one.idles == 2);
 }
 
 TEST_CASE("what a handler alone posts counts as its kinds, whatever becomes of it",
