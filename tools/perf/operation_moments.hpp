@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cordma/coro/task.hpp>
+#include <cordma/group/group.hpp>
+
+#include <cstdint>
+#include <vector>
+
+namespace perf {
+
+/// The times at which a rank began operations, and ended them: nanoseconds of the steady clock,
+/// which the processes of a host share.
+struct operation_moments {
+  std::vector<std::int64_t> begun{};
+  std::vector<std::int64_t> ended{};
+
+  /// Returns the mean time of an operation, in nanoseconds, on all ranks the same: from the moment
+  /// at which the first rank began it to that at which the last one ended it. All ranks are on one
+  /// host, and call this.
+  cordma::task<double> mean_of_all(cordma::group& g);
+  /// Returns the mean time from this rank's own begin to its end.
+  [[nodiscard]] double mean_of_own() const;
+};
+
+}  // namespace perf
