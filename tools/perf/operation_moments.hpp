@@ -14,9 +14,8 @@ struct operation_moments {
   std::vector<std::int64_t> begun{};
   std::vector<std::int64_t> ended{};
 
-  /// Returns the mean time of an operation, in nanoseconds, on all ranks the same: from the moment
-  /// at which the first rank began it to that at which the last one ended it. All ranks are on one
-  /// host, and call this.
+  /// Returns the mean time of an operation, in nanoseconds, from the first rank's begin to the last
+  /// one's end. All ranks, which are on one host, call this and get equal results.
   cordma::task<double> mean_of_all(cordma::group& g);
   /// Returns the mean time from this rank's own begin to its end.
   [[nodiscard]] double mean_of_own() const;
