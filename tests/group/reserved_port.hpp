@@ -33,6 +33,8 @@ class reserved_port {
 
   [[nodiscard]] std::uint16_t number() const noexcept { return number_; }
   [[nodiscard]] endpoint address() const { return {"127.0.0.1", number_}; }
+  /// Lets clients connect, to whom nobody talks.
+  void listen() const { REQUIRE(::listen(fd_.get(), SOMAXCONN) == 0); }
 
  private:
   unique_fd fd_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};

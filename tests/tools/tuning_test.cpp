@@ -16,17 +16,17 @@ using cordma::detail::algorithm_table;
 
 namespace {
 
-constexpr unsigned ranks = 4;
+constexpr unsigned rank_count = 4;
 
 /// The time of each algorithm of an operation, by name.
 using times = std::map<std::string, double>;
 
 collective_result timed(collective_kind kind, std::uint64_t size_bytes, const times& us,
                         double spread = 0) {
-  const collective_case what = collective_case::fitting(kind, size_bytes, ranks);
+  const collective_case what = collective_case::fitting(kind, size_bytes, rank_count);
   collective_result r{
       .what = what,
-      .builtin = &algorithm_table{}.choose(ranks, nullptr, what.call_without_memory())};
+      .builtin = &algorithm_table{}.choose(rank_count, nullptr, what.call_without_memory())};
   for (const algorithm* const a : algorithms_of(kind))
     if (us.contains(a->name))
       r.times.push_back({.by = a,
@@ -104,7 +104,7 @@ TEST_CASE("an operation without a length is changed for all of them", "[tools]")
   const cordma::detail::host_map hosts{numbers};
   collective_result r =
       timed(collective_kind::barrier, 0, {{"dissemination", 1}, {"two_level", 2}});
-  r.builtin = &algorithm_table{}.choose(ranks, &hosts, r.what.call_without_memory());
+  r.builtin = &algorithm_table{}.choose(rank_count, &hosts, r.what.call_without_memory());
   REQUIRE(r.builtin->name == "two_level"s);
   const std::vector<collective_result> results{r};
   CHECK(table_text(find_tuned_ranges(results), results, &hosts) == "barrier=dissemination:4..4");

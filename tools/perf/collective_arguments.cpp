@@ -26,7 +26,10 @@ std::vector<std::uint64_t> parse_sizes(const std::vector<std::string>& words) {
 
 collective_arguments::collective_arguments(CLI::App& app)
     : command_{app.add_subcommand(
-          "collectives", "Operations of groups, on each rank of a launcher; or --collectives")} {
+          "collectives",
+          "Operations of groups, on each rank of a launcher; or --collectives. The time is from "
+          "the "
+          "first rank's begin to the last one's end; between hosts, the longest of a rank")} {
   CLI::App& to = *command_;
   to.add_option("--ranks", options_.ranks, "Start so many ranks here, without a launcher: 2 to 64");
   to.add_option("--operation", operations_,

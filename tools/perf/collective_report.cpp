@@ -41,8 +41,12 @@ std::string title(const collective_case& what) {
          std::to_string(what.ranks) + " ranks";
 }
 
-std::string collectives_head() {
+std::string collectives_head(bool is_one_host) {
   std::string out;
+  if (!is_one_host)
+    out +=
+        "several hosts, no common clock: broadcast, scatter, gather, reduce and scan count from "
+        "each rank's own begin\n";
   append(out, "%-14s %8s %12s %9s  %s\n", "operation", "bytes", "us", "GB/s", "algorithm");
   return out;
 }

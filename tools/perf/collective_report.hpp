@@ -19,7 +19,8 @@ struct tuned_table {
 /// Returns "all_reduce, 64K on 4 ranks": for people.
 std::string title(const collective_case& what);
 
-std::string collectives_head();
+/// \param is_one_host  the ranks share a clock; otherwise a line says what the times are.
+std::string collectives_head(bool is_one_host);
 std::string collective_rows(const collective_result& r);
 /// Returns the table of ranges, and the text for programs.
 std::string tuned_rows(const tuned_table& t, const std::vector<collective_result>& results);

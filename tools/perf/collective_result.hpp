@@ -10,7 +10,8 @@ namespace perf {
 /// The rounds of a case: odd, so that the median is one of them.
 inline constexpr std::size_t collective_rounds = 15;
 
-/// The time of one algorithm: medians over rounds, of each round the slowest rank's.
+/// The time of one algorithm: medians over rounds. Of each round it is the slowest rank's, or from
+/// the first rank's begin to the last one's end.
 struct algorithm_time {
   const algorithm* by = nullptr;
   double us = 0;

@@ -2,6 +2,7 @@
 
 #include "compare.hpp"
 #include "group/group_context.hpp"
+#include "operation_moments.hpp"
 
 #include <cordma/runtime/runtime.hpp>
 
@@ -25,11 +26,18 @@ double ns_since(clock::time_point start) {
   return std::chrono::duration<double, std::nano>(clock::now() - start).count();
 }
 
+std::int64_t ns_now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now().time_since_epoch())
+      .count();
+}
+
 cordma::local_mr memory_of(cordma::runtime& rt, std::uint64_t size_bytes) {
   return size_bytes == 0 ? cordma::local_mr{} : rt.memory().allocate_zeroed(size_bytes);
 }
 
 }  // namespace
+
+bool is_one_host(const cordma::group& g) { return g.local_peers().size() == g.size(); }
 
 /// An algorithm of a case, with the table by which it is chosen.
 struct collective_timing::contender {
@@ -48,14 +56,17 @@ cordma::task<double> collective_timing::run(const collective_case& what, const c
     for (std::uint64_t i = 0; i < count; ++i) co_await group_context::run(context, call, by.table);
     co_return ns_since(start) / double(count);
   }
-  double ns = 0;
+  operation_moments moments;
+  moments.begun.reserve(count);
+  moments.ended.reserve(count);
   for (std::uint64_t i = 0; i < count; ++i) {
     if (i > 0) co_await group_.barrier();
-    const auto start = clock::now();
+    moments.begun.push_back(ns_now());
     co_await group_context::run(context, call, by.table);
-    ns += ns_since(start);
+    moments.ended.push_back(ns_now());
   }
-  co_return ns / double(count);
+  if (!is_one_host(group_)) co_return moments.mean_of_own();
+  co_return co_await moments.mean_of_all(group_);
 }
 
 cordma::task<> collective_timing::warm_up(const collective_case& what, contender& by) {

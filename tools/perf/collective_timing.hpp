@@ -11,6 +11,9 @@
 
 namespace perf {
 
+/// Returns true if all ranks share a clock.
+[[nodiscard]] bool is_one_host(const cordma::group& g);
+
 /// Measures cases on one rank of a group, with all other ranks.
 class collective_timing {
  public:

@@ -135,7 +135,8 @@ void collectives_rank::print(const collective_result& r) {
   if (!options_.prints_json) {
     if (results_.empty())
       std::printf("device %s, mode %s, %u ranks\n%s", std::string{rt_.device_name()}.c_str(),
-                  to_string(options_.mode), group_.size(), collectives_head().c_str());
+                  to_string(options_.mode), group_.size(),
+                  collectives_head(is_one_host(group_)).c_str());
     std::printf("%s", collective_rows(r).c_str());
   }
   results_.push_back(r);
