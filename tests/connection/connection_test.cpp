@@ -3,6 +3,7 @@
 #include "connection/bootstrap.hpp"
 #include "request/queue_pair.hpp"
 #include "support/connected_pair.hpp"
+#include "support/counted_bytes.hpp"
 #include "support/foreign_task.hpp"
 #include "support/leaks.hpp"
 #include "support/peer_process.hpp"
@@ -17,6 +18,7 @@
 
 #include <array>
 #include <cstring>
+#include <tuple>
 
 using namespace cordma;
 using namespace std::chrono_literals;
@@ -50,6 +52,23 @@ task<> exchange(connected_pair& p) {
 }
 
 }  // namespace
+
+TEST_CASE("with the same random bytes two connects give the same numbers", "[connection][device]") {
+  const auto numbers = [] {
+    test::counted_bytes bytes;
+    const detail::random_scope replaced{bytes};
+    connection_options with_agent;
+    with_agent.agent.enabled = true;
+    const connected_pair p{{}, with_agent, with_agent};
+    const handshake::hello& client = p.client.local_hello();
+    const handshake::hello& server = p.server.local_hello();
+    CHECK(client.nonce != server.nonce);
+    CHECK(client.agent.psn != 0);
+    return std::array{std::tuple{client.psn, client.agent.psn, client.nonce},
+                      std::tuple{server.psn, server.agent.psn, server.nonce}};
+  };
+  CHECK(numbers() == numbers());
+}
 
 TEST_CASE("two ends connect by TCP, and move data both ways", "[connection][device][N1]") {
   connected_pair p;
