@@ -6,6 +6,7 @@
 #include "support/counted_bytes.hpp"
 #include "support/foreign_task.hpp"
 #include "support/leaks.hpp"
+#include "support/memory_network.hpp"
 #include "support/peer_process.hpp"
 #include "support/some_hello.hpp"
 #include "support/until.hpp"
@@ -52,6 +53,22 @@ task<> exchange(connected_pair& p) {
 }
 
 }  // namespace
+
+TEST_CASE("two ends connect over sockets that are not the kernel's", "[connection][device]") {
+  test::memory_network network;
+  network.piece_max = 5;
+  runtime_options options;
+  options.executor = test::on_memory(network);
+  {
+    connected_pair p{std::move(options)};
+    CHECK(network.open_sockets() == 3);
+    CHECK(p.client.peer() == p.server.local());
+    p.rt.run(exchange(p));
+    p.rt.run(when_all(p.client.close(), p.server.ended()));
+    CHECK(p.server.was_closed_by_peer());
+  }
+  CHECK(network.open_sockets() == 0);
+}
 
 TEST_CASE("with the same random bytes two connects give the same numbers", "[connection][device]") {
   const auto numbers = [] {
