@@ -2,6 +2,10 @@
 
 #include "socket_calls.hpp"
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 namespace cordma::detail {
 
 /// Questions to the host that a runtime is on, beside its device. The functions here ask the
@@ -16,6 +20,21 @@ class host_calls {
 
   /// Returns the sockets that the reactor watches.
   [[nodiscard]] virtual socket_calls& sockets() noexcept;
+  /// Returns all addresses of a host's name. Blocks the thread. \errors as
+  /// `socket_address::resolve`.
+  virtual std::vector<socket_address> resolve(const std::string& host, std::uint16_t port);
+  /// Returns the addresses of this host's interfaces. \errors an errno of getifaddrs(3).
+  virtual std::vector<socket_address> own_addresses();
+  /// Returns the address from which packets leave for another host, port 0. \errors an errno.
+  virtual socket_address address_toward(const socket_address& to);
+  /// Returns a text that all processes of this host, and no others, find until the next boot.
+  /// \errors an errno.
+  virtual std::string boot_id();
+  /// Returns true if a call that blocks is made on a thread of its own. Without threads the call is
+  /// made at once, and returns at once.
+  [[nodiscard]] virtual bool has_threads() const noexcept { return true; }
+  /// Lets time pass and the device work, between two polls of a loop that keeps the thread.
+  virtual void pause() noexcept {}
 
  protected:
   ~host_calls() = default;

@@ -6,7 +6,7 @@
 #include "support/counted_bytes.hpp"
 #include "support/foreign_task.hpp"
 #include "support/leaks.hpp"
-#include "support/memory_network.hpp"
+#include "support/memory_host.hpp"
 #include "support/peer_process.hpp"
 #include "support/some_hello.hpp"
 #include "support/until.hpp"
@@ -55,10 +55,11 @@ task<> exchange(connected_pair& p) {
 }  // namespace
 
 TEST_CASE("two ends connect over sockets that are not the kernel's", "[connection][device]") {
-  test::memory_network network;
+  test::memory_host host;
+  test::memory_network& network = host.network;
   network.piece_max = 5;
   runtime_options options;
-  options.executor = test::on_memory(network);
+  options.executor = test::on_memory(host);
   {
     connected_pair p{std::move(options)};
     CHECK(network.open_sockets() == 3);
@@ -68,6 +69,21 @@ TEST_CASE("two ends connect over sockets that are not the kernel's", "[connectio
     CHECK(p.server.was_closed_by_peer());
   }
   CHECK(network.open_sockets() == 0);
+}
+
+TEST_CASE("a server's name is the address that the runtime's own host knows",
+          "[connection][device]") {
+  test::memory_host host;
+  host.names = {{"server", socket_address::loopback(0)}};
+  runtime_options options;
+  options.executor = test::on_memory(host);
+  runtime rt{test::on_test_device(std::move(options))};
+  listener acceptor = rt.listen(endpoint{"server", 0});
+  const std::uint16_t port = acceptor.local_endpoint().port;
+  const auto ends = rt.run(when_all(rt.connect("server", port), acceptor.accept()));
+  CHECK(std::get<0>(ends).peer() == socket_address::loopback(port));
+  host.names.clear();
+  CHECK_THROWS_AS(rt.run(rt.connect("server", port)), error);
 }
 
 TEST_CASE("with the same random bytes two connects give the same numbers", "[connection][device]") {

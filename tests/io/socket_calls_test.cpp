@@ -3,7 +3,7 @@
 #include "io/stream_channel.hpp"
 #include "io/stream_socket.hpp"
 #include "support/channel_pair.hpp"
-#include "support/memory_network.hpp"
+#include "support/memory_host.hpp"
 
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
@@ -34,8 +34,9 @@ frame frame_from(int first) {
 
 /// Two connected sockets, and their listener.
 struct memory_pair {
-  memory_network network;
-  executor exec{test::on_memory(network)};
+  test::memory_host host;
+  memory_network& network = host.network;
+  executor exec{test::on_memory(host)};
   std::optional<stream_listener> listener{std::in_place, exec, socket_address::loopback(0)};
   std::optional<stream_channel> client;
   std::optional<stream_channel> server;

@@ -10,8 +10,10 @@
 #include <cerrno>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -222,10 +224,41 @@ class memory_network final : public detail::socket_calls {
   std::uint16_t next_port_ = 1000;
 };
 
-/// Watches sockets of a memory network. All else it leaves to the kernel's epoll.
-class memory_reactor final : public reactor, private detail::host_calls {
+/// A host on such a network, without threads.
+class memory_host final : public detail::host_calls {
  public:
-  explicit memory_reactor(memory_network& network) : network_{network} {}
+  memory_host() : memory_host{std::make_shared<memory_network>()} {}
+  explicit memory_host(std::shared_ptr<memory_network> shared)
+      : network{*shared}, shared_{std::move(shared)} {}
+
+  memory_network& network;
+  std::map<std::string, socket_address> names;  ///< Other names the kernel's resolver knows.
+  std::vector<socket_address> addresses;
+  std::string boot = "first boot";
+  std::function<void()> on_pause = [] {};
+
+  detail::socket_calls& sockets() noexcept override { return network; }
+  std::vector<socket_address> resolve(const std::string& host, std::uint16_t port) override {
+    const auto found = names.find(host);
+    if (found == names.end()) return host_calls::resolve(host, port);
+    socket_address address = found->second;
+    address.set_port(port);
+    return {address};
+  }
+  std::vector<socket_address> own_addresses() override { return addresses; }
+  socket_address address_toward(const socket_address&) override { return addresses.at(0); }
+  std::string boot_id() override { return boot; }
+  [[nodiscard]] bool has_threads() const noexcept override { return false; }
+  void pause() noexcept override { on_pause(); }
+
+ private:
+  const std::shared_ptr<memory_network> shared_;
+};
+
+/// Watches sockets of a host in memory. All else it leaves to the kernel's epoll.
+class memory_reactor final : public reactor {
+ public:
+  explicit memory_reactor(memory_host& host) : host_{host}, network_{host.network} {}
 
   [[nodiscard]] const char* name() const noexcept override { return "memory"; }
   void enable() override { kernel_->enable(); }
@@ -248,7 +281,7 @@ class memory_reactor final : public reactor, private detail::host_calls {
     alarm_fired_ |= kernel_->take_alarm();
   }
   void wake() noexcept override { kernel_->wake(); }
-  [[nodiscard]] detail::host_calls& host() noexcept override { return *this; }
+  [[nodiscard]] detail::host_calls& host() noexcept override { return host_; }
 
  private:
   struct watched {
@@ -256,7 +289,6 @@ class memory_reactor final : public reactor, private detail::host_calls {
     std::uint64_t seen;  // Changes of the socket; 0: none.
   };
 
-  [[nodiscard]] detail::socket_calls& sockets() noexcept override { return network_; }
   bool fire() noexcept {
     // A call may end any watch, and begin others.
     for (bool has_fired = false;; has_fired = true) {
@@ -272,13 +304,14 @@ class memory_reactor final : public reactor, private detail::host_calls {
     }
   }
 
+  memory_host& host_;
   memory_network& network_;
   std::unique_ptr<reactor> kernel_ = on_epoll();
   std::vector<watched> watches_;
 };
 
-inline executor_options on_memory(memory_network& network) {
-  return {.reactor = std::make_unique<memory_reactor>(network)};
+inline executor_options on_memory(memory_host& host) {
+  return {.reactor = std::make_unique<memory_reactor>(host)};
 }
 
 }  // namespace cordma::test
