@@ -152,9 +152,10 @@ std::vector<isolation> levels() {
   const auto gid = cordma::verbs::choose_gid(rt.context().gid_table(port.number));
   cordma::lending windows{rt.context(), rt.protection_domain()};
   std::vector<isolation> all{isolation::shared_key};
-  if (windows.strongest(port, gid) >= isolation::exact_registered)
+  if (windows.strongest(rt.executor(), port, gid) >= isolation::exact_registered)
     all.push_back(isolation::exact_registered);
-  if (windows.strongest(port, gid) == isolation::exact) all.push_back(isolation::exact);
+  if (windows.strongest(rt.executor(), port, gid) == isolation::exact)
+    all.push_back(isolation::exact);
   return all;
 }
 

@@ -83,7 +83,8 @@ isolation grant_memory::isolation_for(const verbs::memory_region* arena) const {
   const lending_policy& policy = context_.options.lending;
   if (context_.has_own_domain) return isolation::shared_key;
   isolation level =
-      std::min(context_.lending.strongest(context_.port, context_.gid), policy.isolation_max);
+      std::min(context_.lending.strongest(context_.executor, context_.port, context_.gid),
+               policy.isolation_max);
   const bool can_be_bound =
       arena != nullptr && verbs::allows(arena->flags(), verbs::access::mw_bind);
   if (level == isolation::exact && !can_be_bound) level = isolation::exact_registered;

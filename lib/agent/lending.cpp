@@ -21,10 +21,11 @@ lending::~lending() {
 
 bool lending::has_windows() const noexcept { return pd_.limits().memory_window_type_2; }
 
-isolation lending::strongest(const verbs::port_info& port, const verbs::gid_entry& gid) {
+isolation lending::strongest(cordma::executor& executor, const verbs::port_info& port,
+                             const verbs::gid_entry& gid) {
   if (!facts_->strongest) {
     facts_->strongest = !has_windows() ? isolation::shared_key
-                        : checks_window_ranges(facts_->ctx, pd_, port, gid)
+                        : checks_window_ranges(executor, facts_->ctx, pd_, port, gid)
                             ? isolation::exact
                             : isolation::exact_registered;
   }

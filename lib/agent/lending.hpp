@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/agent/agent_options.hpp>
+#include <cordma/io/executor.hpp>
 #include <cordma/memory/mr_allocator.hpp>
 #include <cordma/verbs/device.hpp>
 #include <cordma/verbs/memory_region.hpp>
@@ -41,7 +42,8 @@ class lending {
 
   /// The strongest isolation that the device has. The first call tries the device out, on a pair of
   /// queue pairs. \errors those of `checks_window_ranges`. \cost once some milliseconds.
-  [[nodiscard]] isolation strongest(const verbs::port_info& port, const verbs::gid_entry& gid);
+  [[nodiscard]] isolation strongest(cordma::executor& executor, const verbs::port_info& port,
+                                    const verbs::gid_entry& gid);
   [[nodiscard]] bool has_windows() const noexcept;
 
   /// Takes the unbound window that was bound longest ago, so that keys recur late. At most one for

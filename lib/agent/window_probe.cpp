@@ -1,5 +1,7 @@
 #include "window_probe.hpp"
 
+#include "io/host_calls.hpp"
+
 #include <cordma/base/error.hpp>
 #include <cordma/verbs/completion_queue.hpp>
 #include <cordma/verbs/memory_region.hpp>
@@ -35,17 +37,16 @@ void connect(verbs::queue_pair& qp, const verbs::queue_pair& peer, const verbs::
 
 /// Posts one request and waits for its end, however it ends. `what` tells it in a failure.
 ibv_wc outcome_of(ibv_send_wr wr, verbs::queue_pair& qp, verbs::completion_queue& cq,
-                  const char* what) {
+                  cordma::executor& executor, const char* what) {
   wr.send_flags = IBV_SEND_SIGNALED;
   ibv_send_wr* bad = nullptr;
   if (const int rc = qp.post_send(&wr, &bad); rc != 0) {
     throw error{errno_failure(std::abs(rc), "ibv_post_send", {"qp", qp.num()}, what)};
   }
-  const auto deadline = std::chrono::steady_clock::now() + answer_time_max;
+  const time_point deadline = executor.after(answer_time_max);
   std::array<ibv_wc, 1> wc{};
-  int n = 0;
-  do n = cq.poll(wc);
-  while (n == 0 && std::chrono::steady_clock::now() < deadline);
+  int n = cq.poll(wc);
+  for (; n == 0 && executor.now() < deadline; n = cq.poll(wc)) executor.reactor().host().pause();
   if (n == 1) return wc[0];
   throw error{{.code = n == 0 ? errc::timed_out : errc::device_failed,
                .call = "ibv_poll_cq",
@@ -64,8 +65,9 @@ void require_success(const ibv_wc& wc, const char* what) {
 
 }  // namespace
 
-bool checks_window_ranges(verbs::context& ctx, verbs::protection_domain& pd,
-                          const verbs::port_info& port, const verbs::gid_entry& gid) {
+bool checks_window_ranges(cordma::executor& executor, verbs::context& ctx,
+                          verbs::protection_domain& pd, const verbs::port_info& port,
+                          const verbs::gid_entry& gid) {
   // The last is destroyed first: the window before its registration, and the memory at the end.
   std::array<std::byte, part_count * part_bytes> memory{};
   const verbs::memory_region region{pd, memory.data(), memory.size(),
@@ -92,7 +94,7 @@ bool checks_window_ranges(verbs::context& ctx, verbs::protection_domain& pd,
                                 .addr = address_of(part::bound),
                                 .length = part_bytes,
                                 .mw_access_flags = unsigned(verbs::access::remote_read)}};
-  require_success(outcome_of(bind, owner, cq, binding), binding);
+  require_success(outcome_of(bind, owner, cq, executor, binding), binding);
   window.bound(bind.bind_mw.rkey);
 
   const auto read = [&](part p, const char* what) {
@@ -102,7 +104,7 @@ bool checks_window_ranges(verbs::context& ctx, verbs::protection_domain& pd,
     wr.sg_list = &into;
     wr.num_sge = 1;
     wr.wr.rdma = {.remote_addr = address_of(p), .rkey = window.rkey()};
-    return outcome_of(wr, reader, cq, what);
+    return outcome_of(wr, reader, cq, executor, what);
   };
   constexpr const char* inside = "trying what windows check: a READ of what the window is bound to";
   require_success(read(part::bound, inside), inside);

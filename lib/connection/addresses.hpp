@@ -6,12 +6,17 @@
 
 #include <vector>
 
+namespace cordma {
+class executor;
+}
+
 namespace cordma::detail {
 
-/// Returns the addresses of an endpoint, the preferred first. \errors as `socket_address::resolve`.
-std::vector<socket_address> addresses_of(const endpoint& where);
+/// Returns the addresses of an endpoint on the executor's host, the preferred first.
+/// \errors as `socket_address::resolve`.
+std::vector<socket_address> addresses_of(cordma::executor& executor, const endpoint& where);
 /// Returns the address to listen on: an empty host is loopback, a name its preferred address.
-socket_address listening_address(const endpoint& local);
+socket_address listening_address(cordma::executor& executor, const endpoint& local);
 endpoint endpoint_of(const socket_address& address);
 /// \errors errc::not_authenticated: strangers reach the address, and may not be let in.
 void check_reach(const socket_address& where, const connection_options& options);

@@ -203,7 +203,7 @@ namespace {
 /// Returns an id that has found the way to the first of the server's addresses that has one.
 task<cm::id> resolved(cm::event_channel& events, endpoint server) {
   failure last{};
-  for (const socket_address& address : addresses_of(server)) {
+  for (const socket_address& address : addresses_of(events.executor(), server)) {
     cm::id id{events};
     const result<void> found = co_await as_result(id.resolve(address));
     if (found.is_cancelled()) throw cancelled{};

@@ -27,7 +27,7 @@ task<> close_state(detail::connection_state* state) {
 /// Connects to the first of the host's addresses that answers.
 task<stream_socket> connect_stream(cordma::executor& executor, const endpoint& server) {
   failure last{};
-  for (const socket_address& address : detail::addresses_of(server)) {
+  for (const socket_address& address : detail::addresses_of(executor, server)) {
     result<stream_socket> stream = co_await as_result(stream_socket::connect(executor, address));
     if (stream.is_cancelled()) throw cancelled{};
     if (stream.has_value()) co_return std::move(*stream);

@@ -1,6 +1,7 @@
 #include "gid_resolver.hpp"
 
 #include "base/failures.hpp"
+#include "io/host_calls.hpp"
 
 #include <cordma/coro/event.hpp>
 #include <cordma/verbs/gid.hpp>
@@ -35,6 +36,14 @@ int ask_kernel(ibv_pd* pd, std::uint8_t port, const verbs::address_vector& to) n
   return 0;
 }
 
+/// \errors the errno, unless it is 0: the kernel knows the way.
+void check_route(int error, const verbs::address_vector& to) {
+  if (error == 0) return;
+  throw_errno(error, "ibv_create_ah",
+              detail_text("no way to the peer's GID %s from gid_index %u",
+                          verbs::to_string(to.gid).c_str(), to.gid_index));
+}
+
 /// Returns false if there was no memory to post `call`.
 bool posts(cordma::executor& executor, const auto& call) noexcept {
   try {
@@ -48,6 +57,8 @@ bool posts(cordma::executor& executor, const auto& call) noexcept {
 }  // namespace
 
 task<> gid_resolver::resolve(std::uint8_t port, verbs::address_vector to) {
+  if (!executor_.reactor().host().has_threads())
+    co_return check_route(ask_kernel(pd_.native_handle(), port, to), to);
   const auto got = std::make_shared<answer>(executor_);
   std::list<search> begun(1);
   co_await permits_.acquire();
@@ -72,11 +83,7 @@ task<> gid_resolver::resolve(std::uint8_t port, verbs::address_vector to) {
   }
   searches_.splice(searches_.end(), begun);
   co_await got->has_come.wait();
-  if (got->error != 0) {
-    throw_errno(got->error, "ibv_create_ah",
-                detail_text("no way to the peer's GID %s from gid_index %u",
-                            verbs::to_string(to.gid).c_str(), to.gid_index));
-  }
+  check_route(got->error, to);
 }
 
 }  // namespace cordma::detail

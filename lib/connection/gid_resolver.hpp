@@ -17,7 +17,8 @@ namespace cordma::detail {
 /// Has the kernel find the ways to peers on RoCE: their queue pairs then find them at once. The
 /// kernel asks the network, for a second or so if nobody answers, and cannot be stopped. Each
 /// search therefore has a thread of its own, which goes on when its task is stopped or destroyed.
-/// Only the destructor waits for it. \thread the executor's.
+/// Only the destructor waits for it. On a host without threads (`host_calls`) the search is made at
+/// once. \thread the executor's.
 class gid_resolver {
  public:
   /// Limit of the searches at once, abandoned ones included.

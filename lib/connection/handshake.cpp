@@ -1,15 +1,13 @@
 #include "connection/handshake.hpp"
 
 #include "base/little_endian.hpp"
+#include "base/random.hpp"
 #include "verbs/gid.hpp"
 #include "verbs/queue_pair_attributes.hpp"
 
 #include <cordma/version.hpp>
 
-#include <sys/random.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -218,16 +216,6 @@ verdict decode_verdict(bytes in) {
   return v;
 }
 
-template <class T>
-T random_value() {
-  T value;
-  // Up to 256 bytes come whole and uninterrupted once the kernel has its entropy (getrandom(2)).
-  while (::getrandom(&value, sizeof value, 0) != ssize_t{sizeof value}) {
-    if (errno != EINTR) throw error{errno_failure(errno, "getrandom")};
-  }
-  return value;
-}
-
 /// Returns true for a code that a refusal may carry: any other would let a peer fake a local error.
 bool is_of_a_handshake(errc code) noexcept {
   return code == errc::bad_handshake || code == errc::incompatible_peer ||
@@ -352,8 +340,8 @@ frame decode(std::span<const std::byte> in) {
        unsigned{get<std::uint8_t>(in, at::kind)});
 }
 
-std::uint32_t random_psn() { return random_value<std::uint32_t>() & max_24_bits; }
+std::uint32_t random_psn() { return detail::random_value<std::uint32_t>() & max_24_bits; }
 
-nonce random_nonce() { return random_value<nonce>(); }
+nonce random_nonce() { return detail::random_value<nonce>(); }
 
 }  // namespace cordma::handshake

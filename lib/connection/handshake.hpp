@@ -157,9 +157,9 @@ agreement negotiate(const hello& local, const hello& remote, std::uint32_t gid_i
 agreement negotiate(const hello& local, const hello& remote, const verbs::address_vector& peer,
                     side ours);
 
-/// Returns 24 random bits from getrandom(2): a PSN that strangers cannot guess. \errors an errno.
+/// Returns 24 random bits (`random_bytes`): a PSN that strangers cannot guess. \errors an errno.
 std::uint32_t random_psn();
-/// Returns random bytes from getrandom(2). \errors an errno.
+/// Returns random bytes. \errors as `random_bytes`.
 nonce random_nonce();
 
 }  // namespace handshake

@@ -7,6 +7,7 @@
 #include "cm_acceptor.hpp"
 #include "connect.hpp"
 #include "connection_state.hpp"
+#include "io/host_calls.hpp"
 #include "listener_state.hpp"
 #include "shake_hands.hpp"
 #include "stream_acceptor.hpp"
@@ -17,15 +18,15 @@ namespace cordma {
 
 namespace detail {
 
-socket_address listening_address(const endpoint& local) {
+socket_address listening_address(cordma::executor& executor, const endpoint& local) {
   if (local.host.empty()) return socket_address::loopback(local.port);
-  return addresses_of(local).front();
+  return addresses_of(executor, local).front();
 }
 
-std::vector<socket_address> addresses_of(const endpoint& where) {
+std::vector<socket_address> addresses_of(cordma::executor& executor, const endpoint& where) {
   if (where.kind == endpoint::bootstrap::unix_socket)
     return {socket_address::unix_path(where.host)};
-  return socket_address::resolve(where.host, where.port);
+  return executor.reactor().host().resolve(where.host, where.port);
 }
 
 void check_reach(const socket_address& where, const connection_options& options) {
@@ -69,7 +70,7 @@ std::unique_ptr<acceptor> open_acceptor(const connection_resources& resources,
 listener::listener(connection_resources resources, const endpoint& local,
                    const connection_options& options, const listener_options& limits) {
   static_cast<void>(detail::checked_port(resources.ctx, options));
-  const socket_address where = detail::listening_address(local);
+  const socket_address where = detail::listening_address(resources.executor, local);
   detail::check_reach(where, options);
   check(limits);
   const auto shake_hands = [terms = detail::handshake_terms{resources, options, limits.admit}](

@@ -3,29 +3,23 @@
 #include "base/failures.hpp"
 #include "verbs/gid.hpp"
 
-#include <ifaddrs.h>
-
-#include <cerrno>
-#include <memory>
+#include <algorithm>
+#include <optional>
 
 namespace cordma::detail {
 
-bool is_own_address(const ibv_gid& gid) {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) throw_errno(errno, "getifaddrs");
-  const std::unique_ptr<ifaddrs, decltype([](ifaddrs* all) { ::freeifaddrs(all); })> owner{list};
-  for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
-    if (one->ifa_addr == nullptr) continue;
-    const std::optional<ibv_gid> own = verbs::gid_of(*one->ifa_addr);
-    if (own && verbs::same_gid(*own, gid)) return true;
-  }
-  return false;
+bool is_own_address(host_calls& host, const ibv_gid& gid) {
+  return std::ranges::any_of(host.own_addresses(), [&](const socket_address& own) {
+    const std::optional<ibv_gid> one = verbs::gid_of(*own.data());
+    return one && verbs::same_gid(*one, gid);
+  });
 }
 
 namespace {
 
 bool is_of_bootstrap(const connection_state& state, const ibv_gid& gid) {
-  if (state.peer.is_loopback()) return state.has_own_gid(gid) || is_own_address(gid);
+  if (state.peer.is_loopback())
+    return state.has_own_gid(gid) || is_own_address(state.executor.reactor().host(), gid);
   const std::optional<ibv_gid> address = verbs::gid_of(*state.peer.data());
   return address && verbs::same_gid(*address, gid);
 }

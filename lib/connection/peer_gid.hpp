@@ -3,6 +3,7 @@
 #include "connection_state.hpp"
 
 #include "connection/handshake.hpp"
+#include "io/host_calls.hpp"
 
 namespace cordma::detail {
 
@@ -12,7 +13,8 @@ namespace cordma::detail {
 /// the kernel knows the way there. \errors errc::refused: names both; as `gid_resolver::resolve`.
 task<> admit_peer_gid(connection_state& state, const handshake::hello& theirs);
 
-/// Returns true if an interface of this host has the address. \errors an errno of getifaddrs(3).
-bool is_own_address(const ibv_gid& gid);
+/// Returns true if an interface of the host has the address. \errors as
+/// `host_calls::own_addresses`.
+bool is_own_address(host_calls& host, const ibv_gid& gid);
 
 }  // namespace cordma::detail

@@ -26,7 +26,7 @@ task<connection> shake_hands_as_client(connection_resources resources, connectio
 task<connection> shake_hands_as_server(connection_resources resources, connection_options options,
                                        link& peer_link, const admission& admit);
 
-/// Returns this side's start. \errors an errno of getrandom(2).
+/// Returns this side's start. \errors as `random_bytes`.
 handshake::start make_start(const connection_options& options);
 /// \errors errc::incompatible_peer: names the modes of both sides.
 void check_mode(const handshake::start& theirs, const connection_options& ours);

@@ -29,7 +29,7 @@ class socket_arrival final : public arrival {
   }
 
  private:
-  unique_fd socket_;  // Until `link_` has it.
+  unique_socket socket_;  // Until `link_` has it.
   std::optional<link> link_;
 };
 

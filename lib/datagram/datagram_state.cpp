@@ -5,13 +5,12 @@
 
 #include "base/check_option.hpp"
 #include "base/failures.hpp"
+#include "base/random.hpp"
 #include "connection/bootstrap_services.hpp"
 #include "connection/handshake.hpp"
 #include "queue/receive_queue.hpp"
 #include "queue/send_queue.hpp"
 #include "sender.hpp"
-
-#include <random>
 
 namespace cordma::detail {
 namespace {
@@ -23,7 +22,7 @@ unsigned cqes_max(const datagram_options& options) noexcept {
   return options.capacity.send_wr_max + options.capacity.recv_wr_max;
 }
 
-verbs::port_info port_of(const verbs::context& ctx, const datagram_options& options) {
+verbs::port_info datagram_port(const verbs::context& ctx, const datagram_options& options) {
   if (ctx.info().transport == IBV_TRANSPORT_IWARP) {
     throw error{{.code = errc::not_supported,
                  .call = "open_datagram",
@@ -33,7 +32,7 @@ verbs::port_info port_of(const verbs::context& ctx, const datagram_options& opti
 }
 
 /// The upper half of the Q_Keys is privileged.
-std::uint32_t random_qkey() { return std::random_device{}() & ~privileged_qkey; }
+std::uint32_t random_qkey() { return random_value<std::uint32_t>() & ~privileged_qkey; }
 
 void check(const datagram_options& o) {
   const auto in_range = [](const char* name, long long value, long long low, long long high) {
@@ -69,7 +68,7 @@ datagram_address address_of(const cm::datagram_peer& told) noexcept {
 datagram_state::datagram_state(const connection_resources& resources,
                                const datagram_options& options)
     : resources_{resources},
-      port_{port_of(resources.ctx, options)},
+      port_{datagram_port(resources.ctx, options)},
       gid_{verbs::choose_gid(resources.ctx.gid_table(port_.number), {.index = options.gid_index})},
       payload_max_{verbs::bytes_of(port_.mtu_active)},
       totals_{resources.bootstraps.datagrams},

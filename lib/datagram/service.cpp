@@ -35,7 +35,7 @@ void check_reachable(const endpoint& where, const char* call) {
 endpoint datagram_state::publish(const endpoint& local) {
   check_qkey(address_);
   check_reachable(local, "publish");
-  const socket_address where = listening_address(local);
+  const socket_address where = listening_address(resources_.executor, local);
   const auto listen = [&](const socket_address& at) {
     published_ = std::make_unique<cm::datagram_listener>(resources_.bootstraps.cm_events(), at,
                                                          qp_->verbs());
@@ -60,7 +60,7 @@ endpoint datagram_state::publish(const endpoint& local) {
 task<datagram_address> datagram_state::resolve(counted_ref<datagram_state> self, endpoint server) {
   failure last{};
   check_reachable(server, "resolve");
-  for (const socket_address& to : addresses_of(server)) {
+  for (const socket_address& to : addresses_of(self->resources_.executor, server)) {
     check_open(*self.get(), "resolve");
     cm::datagram_id id{self->resources_.bootstraps.cm_events()};
     const result<cm::datagram_peer> found = co_await as_result(id.resolve(to));

@@ -1,20 +1,17 @@
 #include "meeting_host.hpp"
 
 #include "base/failures.hpp"
+#include "io/host_calls.hpp"
 #include "meeting_member.hpp"
 
-#include <cordma/base/unique_fd.hpp>
 #include <cordma/group/joining.hpp>
 #include <cordma/io/socket_address.hpp>
 #include <cordma/runtime/runtime.hpp>
 #include <cordma/verbs/gid.hpp>
 
 #include <arpa/inet.h>
-#include <sys/socket.h>
 
-#include <cerrno>
 #include <cstring>
-#include <fstream>
 
 namespace cordma::detail {
 namespace {
@@ -47,34 +44,31 @@ std::string ip_of_port(runtime& rt) {
   return ip.empty() || is_this_host({ip, some_port}) ? std::string{} : ip;
 }
 
-/// Returns this host's address on the route to another; a socket of UDP learns it without a packet.
-std::string ip_toward(const std::string& host) {
-  const socket_address to = socket_address::resolve(host, some_port).front();
-  const unique_fd fd{::socket(to.data()->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
-  sockaddr_storage own{};
-  socklen_t size = sizeof own;
-  if (!fd.is_open() || ::connect(fd.get(), to.data(), to.size_bytes()) != 0 ||
-      ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0) {
-    throw_errno(errno, "getsockname",
-                detail_text("no address by which %s reaches this host: name one in "
-                            "group_options::listen",
-                            host.c_str()));
+std::string ip_toward(host_calls& own, const std::string& host) {
+  const socket_address to = own.resolve(host, some_port).front();
+  try {
+    return endpoint::parse(own.address_toward(to).to_string()).host;
+  } catch (const error& e) {
+    failure f = e.failure();
+    f.detail = detail_text(
+        "no address by which %s reaches this host: name one in "
+        "group_options::listen",
+        host.c_str());
+    throw_error(f);
   }
-  socket_address address{reinterpret_cast<const sockaddr*>(&own), size};
-  address.set_port(0);
-  return endpoint::parse(address.to_string()).host;
 }
 
 }  // namespace
 
-std::uint64_t host_number(const group_options& options) {
+std::uint64_t host_number(runtime& rt, const group_options& options) {
   if (options.host) return *options.host;
-  constexpr const char* path = "/proc/sys/kernel/random/boot_id";
-  errno = 0;
-  std::string id;
-  if (std::ifstream{path} >> id) return hash_of(id);
-  throw_errno(errno != 0 ? errno : ENOENT, path,
-              "nothing tells which ranks share this host: name it in group_options::host");
+  try {
+    return hash_of(rt.executor().reactor().host().boot_id());
+  } catch (const error& e) {
+    failure f = e.failure();
+    f.detail = "nothing tells which ranks share this host: name it in group_options::host";
+    throw_error(f);
+  }
 }
 
 bool is_this_host(const endpoint& where) {
@@ -89,7 +83,9 @@ bool is_wildcard(std::string_view host) noexcept { return host == "0.0.0.0" || h
 
 endpoint reachable_endpoint(runtime& rt, const std::string& toward) {
   std::string ip = ip_of_port(rt);
-  if (ip.empty()) ip = ip_toward(toward.empty() || is_wildcard(toward) ? somewhere_else : toward);
+  if (ip.empty())
+    ip = ip_toward(rt.executor().reactor().host(),
+                   toward.empty() || is_wildcard(toward) ? somewhere_else : toward);
   return {ip, 0};
 }
 

@@ -14,9 +14,9 @@ struct group_options;
 
 namespace cordma::detail {
 
-/// Returns `group_options::host`, else a hash of the kernel's boot_id: containers of one host have
+/// Returns `group_options::host`, else a hash of `host_calls::boot_id`: containers of one host have
 /// the same. \errors an errno: there is no boot_id; the detail names the option.
-std::uint64_t host_number(const group_options& options);
+std::uint64_t host_number(runtime& rt, const group_options& options);
 
 /// Returns true for what only this host can connect to: loopback's addresses, "localhost", and Unix
 /// sockets. Asks no resolver.

@@ -30,7 +30,7 @@ void check_own(const group_member& self);
 struct failure missing_ranks(const char* call, std::span<const unsigned> missing, unsigned size,
                              time_span waited, std::string_view meeting_point = {});
 
-/// Returns random bytes. \errors an errno of getrandom(2).
+/// Returns random bytes. \errors as `random_bytes`.
 group_name random_name();
 
 /// FNV-1a (Fowler, Noll, Vo), with its bits mixed. Different seeds give independent hashes.

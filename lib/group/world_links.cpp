@@ -185,7 +185,7 @@ task<counted_ref<world>> world::join(runtime& rt, meeting_kind& how, const group
                                 .share_min = message_protocol::credits_min});
   w.listener_.emplace(
       rt.listen(where, {.admit = [&w](connection_request& r) { w.admit(r); }}, w.changes()));
-  group_member self{w.listener_->local_endpoint().to_string(), host_number(options)};
+  group_member self{w.listener_->local_endpoint().to_string(), host_number(rt, options)};
   w.meeting_ends_ = w.executor_.after(options.join_timeout);
   w.roster_ = co_await how.meet(rt, options, std::move(self));
   // The rank that this one waits for needs a processor, too.

@@ -125,6 +125,12 @@ inline bool executor::iterate() noexcept {
   return progress || resumed > 0 || has_ready();
 }
 
+inline void executor::serve_timers() noexcept {
+  check_process(process_);
+  fire_timers();
+  if (takes_alarm_) set_alarm();
+}
+
 void executor::serve(const bool* ended) noexcept {
   if (ended != nullptr) {
     serve_until([ended] { return *ended; });
@@ -143,9 +149,7 @@ inline void executor::serve_until(IsOver is_over) noexcept {
     while (more_to_do && ++iterations < iterations_per_kernel_poll && inline_polls_left_ >= 0 &&
            !is_over());
     if (is_over()) break;
-    check_process(process_);
-    fire_timers();
-    if (takes_alarm_) set_alarm();
+    serve_timers();
     if (more_to_do || has_ready()) {
       reactor_->poll();
     } else {
@@ -153,6 +157,31 @@ inline void executor::serve_until(IsOver is_over) noexcept {
     }
   }
   run_last();
+}
+
+executor::step_outcome executor::step(const bool* ended) noexcept {
+  const auto is_over = [&] { return (ended == nullptr || *ended) && closer_.running() == 0; };
+  bool more_to_do = false;
+  if (!is_over()) {
+    reactor_->poll();
+    spins_ = false;  // No other executor of this thread continues during a step.
+    inline_polls_left_ = inline_polls_per_await;
+    more_to_do = iterate();
+  }
+  if (is_over()) {
+    run_last();
+    return {.state = run_state::ended};
+  }
+  serve_timers();
+  const bool is_working = more_to_do || has_ready();
+  const run_state found = is_working ? run_state::working : idle_state();
+  return {.state = found, .deadline = next_deadline()};
+}
+
+executor::run_state executor::idle_state() noexcept {
+  if (!may_block()) return has_ready() ? run_state::working : run_state::spinning;
+  // The next step's `run_all` marks the mailbox awake.
+  return mailbox_.fall_asleep() ? run_state::blocked : run_state::working;
 }
 
 void executor::fire_timers() noexcept {

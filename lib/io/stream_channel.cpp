@@ -2,9 +2,8 @@
 
 #include "base/failures.hpp"
 
-#include <sys/socket.h>
-
 #include <cerrno>
+#include <cstddef>
 #include <utility>
 
 namespace cordma {
@@ -22,11 +21,11 @@ stream_channel::stream_channel(stream_socket socket)
 
 std::optional<std::size_t> stream_channel::try_read(std::span<std::byte> into) {
   for (;;) {
-    const ssize_t n = ::recv(socket_.fd(), into.data(), into.size(), MSG_DONTWAIT);
+    const std::ptrdiff_t n = socket_.calls().receive(socket_.fd(), into);
     if (n >= 0) return std::size_t(n);
-    if (errno == EINTR) continue;
+    if (n == -EINTR) continue;
     const failure::object_id name{"fd", std::uint64_t(socket_.fd())};
-    if (errno != EAGAIN && errno != EWOULDBLOCK) detail::throw_errno(errno, "recv", {}, name);
+    if (n != -EAGAIN) detail::throw_errno(int(-n), "recv", {}, name);
     if (watch_.is_watching()) return std::nullopt;
     detail::throw_failure(errc::disconnected, "recv", "the reactor watches the socket no more",
                           name);
@@ -35,10 +34,10 @@ std::optional<std::size_t> stream_channel::try_read(std::span<std::byte> into) {
 
 std::size_t stream_channel::try_write(std::span<const std::byte> from) {
   for (;;) {
-    const ssize_t n = ::send(socket_.fd(), from.data(), from.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const std::ptrdiff_t n = socket_.calls().send(socket_.fd(), from);
     if (n >= 0) return std::size_t(n);
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
-    if (errno != EINTR) detail::throw_errno(errno, "send", {}, {"fd", std::uint64_t(socket_.fd())});
+    if (n == -EAGAIN) return 0;
+    if (n != -EINTR) detail::throw_errno(int(-n), "send", {}, {"fd", std::uint64_t(socket_.fd())});
   }
 }
 

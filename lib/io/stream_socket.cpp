@@ -2,13 +2,12 @@
 
 #include "base/descriptors.hpp"
 #include "base/failures.hpp"
+#include "io/host_calls.hpp"
 
 #include <cordma/coro/sleep.hpp>
 #include <cordma/io/executor.hpp>
 
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -28,42 +27,35 @@ namespace cordma {
 namespace {
 
 using namespace std::string_literals;
+using detail::socket_calls;
+using detail::socket_option;
+using detail::socket_side;
+using detail::unique_socket;
 
 constexpr std::chrono::milliseconds backlog_pause{1};
 
 failure::object_id name_of(int fd) noexcept { return {"fd", std::uint64_t(fd)}; }
 
-unique_fd make_socket(const socket_address& address) {
-  unique_fd fd{::socket(address.data()->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
-  if (!fd.is_open()) {
-    throw error{errno_failure(errno, "socket", {}, way_out_of_descriptors(errno))};
-  }
-  return fd;
+socket_calls& calls_of(cordma::executor& executor) noexcept {
+  return executor.reactor().host().sockets();
 }
 
-void set_option(int fd, int level, int option, int value = 1) {
-  if (::setsockopt(fd, level, option, &value, sizeof value) != 0) {
-    throw error{errno_failure(errno, "setsockopt", name_of(fd))};
-  }
+unique_socket make_socket(socket_calls& calls, const socket_address& address) {
+  const int fd = calls.make(address.data()->sa_family);
+  if (fd < 0) throw error{errno_failure(-fd, "socket", {}, way_out_of_descriptors(-fd))};
+  return {calls, fd};
 }
 
-/// Returns the error by which a connection has ended; ENOTCONN: there never was one.
-int why_not_connected(int fd) noexcept {
-  int error = 0;
-  socklen_t size_bytes = sizeof error;
-  const bool is_told = ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size_bytes) == 0;
-  return is_told && error != 0 ? error : ENOTCONN;
+void set_option(const unique_socket& socket, socket_option option, int value = 1) {
+  if (const int outcome = socket.calls().set_option(socket.get(), option, value); outcome < 0)
+    throw error{errno_failure(-outcome, "setsockopt", name_of(socket.get()))};
 }
 
-socket_address address_of(int fd, int (*ask)(int, sockaddr*, socklen_t*), const char* call) {
-  sockaddr_storage storage{};
-  socklen_t size_bytes = sizeof storage;
-  auto* const address = reinterpret_cast<sockaddr*>(&storage);
-  if (ask(fd, address, &size_bytes) != 0) {
-    const int why = errno == ENOTCONN ? why_not_connected(fd) : errno;
-    throw error{errno_failure(why, call, name_of(fd))};
-  }
-  return {address, size_bytes};
+socket_address local_address_of(const unique_socket& socket) {
+  socket_address address;
+  if (const int outcome = socket.calls().local_address(socket.get(), address); outcome < 0)
+    throw error{errno_failure(-outcome, "getsockname", name_of(socket.get()))};
+  return address;
 }
 
 const char* way_out_of_connect(int errno_value) noexcept {
@@ -95,19 +87,11 @@ failure address_failure(int errno_value, const char* call, const socket_address&
   return errno_failure(errno_value, call, {}, std::string_view{detail});
 }
 
-bool would_block(int errno_value) noexcept {
-  return errno_value == EAGAIN || errno_value == EWOULDBLOCK;
-}
-
 /// Returns the file of a Unix socket's address; null if it has none.
 const char* path_of(const socket_address& address) noexcept {
   if (!address.is_unix()) return nullptr;
   const char* const path = reinterpret_cast<const sockaddr_un*>(address.data())->sun_path;
   return address.size_bytes() > offsetof(sockaddr_un, sun_path) && *path != '\0' ? path : nullptr;
-}
-
-int bind_to(int fd, const socket_address& local) noexcept {
-  return ::bind(fd, local.data(), local.size_bytes()) == 0 ? 0 : errno;
 }
 
 /// Returns the file of a Unix socket's address, without following a link; nothing if there is none.
@@ -119,11 +103,11 @@ std::optional<struct stat> file_of(const socket_address& address) noexcept {
 }
 
 /// Returns true for the socket file of a process that has ended: nobody listens there.
-bool is_left_behind(const socket_address& address) {
+bool is_left_behind(socket_calls& calls, const socket_address& address) {
   const auto file = file_of(address);
   if (!file || !S_ISSOCK(file->st_mode)) return false;  // Connecting to any file is refused.
-  const unique_fd fd = make_socket(address);
-  return ::connect(fd.get(), address.data(), address.size_bytes()) != 0 && errno == ECONNREFUSED;
+  const unique_socket socket = make_socket(calls, address);
+  return calls.connect(socket.get(), address) == -ECONNREFUSED;
 }
 
 /// Removes a Unix socket's file, unless what lies there now is another one's.
@@ -173,46 +157,45 @@ class path_claim {
 };
 
 /// Returns the result of a background connect: 0, an errno, or EINPROGRESS.
-int connect_outcome(int fd) noexcept {
-  int outcome = 0;
-  socklen_t size_bytes = sizeof outcome;
-  if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &outcome, &size_bytes) != 0) return errno;
-  sockaddr_storage peer;
-  size_bytes = sizeof peer;
-  const bool is_connected = ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size_bytes) == 0;
-  return outcome == 0 && !is_connected && errno == ENOTCONN ? EINPROGRESS : outcome;
+int connect_outcome(const unique_socket& socket) noexcept {
+  if (const int error = socket.calls().take_error(socket.get()); error != 0) return -error;
+  socket_address peer;
+  const int asked = socket.calls().peer_address(socket.get(), peer);
+  return asked == -ENOTCONN ? EINPROGRESS : 0;
 }
 
 }  // namespace
 
-stream_socket::stream_socket(cordma::executor& executor, unique_fd socket)
-    : executor_{&executor}, fd_{std::move(socket)} {
-  const int flags = ::fcntl(fd_.get(), F_GETFL);
-  if (flags < 0 || ::fcntl(fd_.get(), F_SETFL, flags | O_NONBLOCK) != 0) {
-    throw error{errno_failure(errno, "fcntl", name_of(fd_.get()))};
-  }
-  if (!local_address().is_unix()) set_option(fd_.get(), IPPROTO_TCP, TCP_NODELAY);
+stream_socket::stream_socket(cordma::executor& executor, unique_socket socket)
+    : executor_{&executor}, socket_{std::move(socket)} {
+  if (const int outcome = calls().adopt(fd()); outcome < 0)
+    throw error{errno_failure(-outcome, "fcntl", name_of(fd()))};
+  if (!local_address().is_unix()) set_option(socket_, socket_option::no_delay);
 }
 
+stream_socket::stream_socket(cordma::executor& executor, unique_fd socket)
+    : stream_socket{executor, unique_socket{calls_of(executor), socket.release()}} {}
+
 task<stream_socket> stream_socket::connect(cordma::executor& executor, socket_address peer) {
-  unique_fd fd = make_socket(peer);
-  int outcome = ::connect(fd.get(), peer.data(), peer.size_bytes()) == 0 ? 0 : errno;
+  socket_calls& calls = calls_of(executor);
+  unique_socket socket = make_socket(calls, peer);
+  int outcome = -calls.connect(socket.get(), peer);
   // A Unix socket has no room in its listener's backlog, and nothing tells when there is.
   while (outcome == EAGAIN) {
     co_await sleep_for(backlog_pause);
-    outcome = ::connect(fd.get(), peer.data(), peer.size_bytes()) == 0 ? 0 : errno;
+    outcome = -calls.connect(socket.get(), peer);
   }
   // An interrupted connect continues in the background, as one in progress does.
   if (outcome == EINPROGRESS || outcome == EINTR) {
     do {
-      co_await writable(executor, fd.get());
-      outcome = connect_outcome(fd.get());
+      co_await writable(executor, socket.get());
+      outcome = connect_outcome(socket);
     } while (outcome == EINPROGRESS);  // Repeats after a wake-up without cause.
   }
   if (outcome != 0) {
     throw error{address_failure(outcome, "connect", peer, way_out_of_connect(outcome))};
   }
-  co_return stream_socket{executor, std::move(fd)};
+  co_return stream_socket{executor, std::move(socket)};
 }
 
 void stream_socket::keep_alive(time_span interval, unsigned probes) {
@@ -222,33 +205,40 @@ void stream_socket::keep_alive(time_span interval, unsigned probes) {
   const auto seconds = static_cast<int>(
       std::clamp(std::int64_t{std::chrono::ceil<std::chrono::seconds>(duration{interval}).count()},
                  std::int64_t{1}, seconds_max));
-  set_option(fd_.get(), IPPROTO_TCP, TCP_KEEPIDLE, seconds);
-  set_option(fd_.get(), IPPROTO_TCP, TCP_KEEPINTVL, seconds);
-  set_option(fd_.get(), IPPROTO_TCP, TCP_KEEPCNT,
+  set_option(socket_, socket_option::probe_after_s, seconds);
+  set_option(socket_, socket_option::probe_interval_s, seconds);
+  set_option(socket_, socket_option::probes_max,
              static_cast<int>(std::clamp(probes, 1u, probes_max)));
-  set_option(fd_.get(), SOL_SOCKET, SO_KEEPALIVE);
+  set_option(socket_, socket_option::keep_alive);
 }
 
-void stream_socket::shut_down_writing() noexcept { ::shutdown(fd_.get(), SHUT_WR); }
-
-socket_address stream_socket::local_address() const {
-  return address_of(fd_.get(), &::getsockname, "getsockname");
+void stream_socket::shut_down_writing() noexcept {
+  static_cast<void>(calls().shut_down(fd(), socket_side::writing));
 }
+
+socket_address stream_socket::local_address() const { return local_address_of(socket_); }
 
 socket_address stream_socket::peer_address() const {
-  return address_of(fd_.get(), &::getpeername, "getpeername");
+  socket_address address;
+  int outcome = calls().peer_address(fd(), address);
+  // A connection that has ended tells why; of another, ENOTCONN is all.
+  if (outcome == -ENOTCONN)
+    if (const int why = calls().take_error(fd()); why != 0) outcome = why;
+  if (outcome < 0) throw error{errno_failure(-outcome, "getpeername", name_of(fd()))};
+  return address;
 }
 
 stream_listener::stream_listener(cordma::executor& executor, const socket_address& local,
                                  int backlog)
-    : executor_{&executor}, fd_{make_socket(local)} {
+    : executor_{&executor}, socket_{make_socket(calls_of(executor), local)} {
+  socket_calls& calls = socket_.calls();
   // A server that restarts must not wait until the connections of its former process time out.
-  if (!local.is_unix()) set_option(fd_.get(), SOL_SOCKET, SO_REUSEADDR);
+  if (!local.is_unix()) set_option(socket_, socket_option::reuse_address);
   const path_claim claim{local};
-  int outcome = bind_to(fd_.get(), local);
-  if (outcome == EADDRINUSE && is_left_behind(local)) {
+  int outcome = -calls.bind(fd(), local);
+  if (outcome == EADDRINUSE && is_left_behind(calls, local)) {
     ::unlink(path_of(local));
-    outcome = bind_to(fd_.get(), local);
+    outcome = -calls.bind(fd(), local);
   }
   if (outcome != 0) {
     throw error{address_failure(outcome, "bind", local, way_out_of_bind(outcome, local))};
@@ -257,33 +247,34 @@ stream_listener::stream_listener(cordma::executor& executor, const socket_addres
     file_device_ = made->st_dev;
     file_inode_ = made->st_ino;
   }
-  if (::listen(fd_.get(), backlog) != 0) {
-    const failure why = address_failure(errno, "listen", local, way_out_of_listen(errno));
+  outcome = -calls.listen(fd(), backlog);
+  if (outcome != 0) {
     remove_file(local, file_device_, file_inode_);
-    throw error{why};
+    throw error{address_failure(outcome, "listen", local, way_out_of_listen(outcome))};
   }
 }
 
 void stream_listener::close() noexcept {
-  if (!fd_.is_open()) return;
+  if (!socket_.is_open()) return;
   // A descriptor that a child process inherited, or a poll in the kernel, keeps the socket open.
   // After the shutdown the socket listens no longer all the same.
-  ::shutdown(fd_.get(), SHUT_RD);
+  static_cast<void>(socket_.calls().shut_down(fd(), socket_side::reading));
   remove_file(local_address(), file_device_, file_inode_);
-  fd_.reset();
+  socket_.reset();
 }
 
-socket_address stream_listener::local_address() const {
-  return address_of(fd_.get(), &::getsockname, "getsockname");
-}
+socket_address stream_listener::local_address() const { return local_address_of(socket_); }
 
 bool stream_listener::accept_op::attempt(fd_operation& self) noexcept {
   auto& op = static_cast<accept_op&>(self);
   for (;;) {
-    op.accepted_.reset(::accept4(op.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (op.accepted_.is_open()) return true;
-    if (would_block(errno)) return false;
-    switch (errno) {
+    const int outcome = op.accepted_.calls().accept(op.fd());
+    if (outcome >= 0) {
+      op.accepted_.reset(outcome);
+      return true;
+    }
+    switch (-outcome) {
+      case EAGAIN: return false;
       case EINTR:
       // Errors of a connection that was lost while it waited (accept(2)): take the next.
       case ECONNABORTED:
@@ -294,7 +285,7 @@ bool stream_listener::accept_op::attempt(fd_operation& self) noexcept {
       case ENONET:
       case EHOSTUNREACH:
       case ENETUNREACH: continue;
-      default: op.errno_ = errno; return true;
+      default: op.errno_ = -outcome; return true;
     }
   }
 }

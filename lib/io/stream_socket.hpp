@@ -5,6 +5,7 @@
 #include <cordma/coro/task.hpp>
 #include <cordma/detail/io/fd_watch.hpp>
 #include <cordma/io/socket_address.hpp>
+#include "io/socket_calls.hpp"
 
 #include <cstdint>
 #include <utility>
@@ -21,6 +22,8 @@ namespace cordma {
 class stream_socket {
  public:
   /// Takes over a connected socket, and makes it non-blocking. \errors ENOTSOCK and others.
+  stream_socket(cordma::executor& executor, detail::unique_socket socket);
+  /// Takes over a descriptor of the host that `executor` is on. \errors as above.
   stream_socket(cordma::executor& executor, unique_fd socket);
 
   /// \errors ECONNREFUSED, ETIMEDOUT (after the kernel's minutes: use `with_timeout`), …
@@ -28,7 +31,7 @@ class stream_socket {
 
   /// Waits until the peer's FIN or RST has arrived, even with unread bytes before it. The peer's
   /// process is gone, or has closed.
-  [[nodiscard]] readiness_op hang_up() noexcept { return cordma::hang_up(*executor_, fd_.get()); }
+  [[nodiscard]] readiness_op hang_up() noexcept { return cordma::hang_up(*executor_, fd()); }
 
   /// Probes a silent peer after each `interval` without a byte (whole seconds, rounded up). The
   /// connection breaks when `probes` in a row (1 to 127) went unanswered. A Unix socket needs no
@@ -39,9 +42,10 @@ class stream_socket {
   void shut_down_writing() noexcept;
 
   /// Releases the socket, for a stream of another executor. No operation may wait on this one.
-  [[nodiscard]] unique_fd release() && noexcept { return std::move(fd_); }
+  [[nodiscard]] detail::unique_socket release() && noexcept { return std::move(socket_); }
 
-  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  [[nodiscard]] int fd() const noexcept { return socket_.get(); }
+  [[nodiscard]] detail::socket_calls& calls() const noexcept { return socket_.calls(); }
   [[nodiscard]] cordma::executor& executor() const noexcept { return *executor_; }
   /// Each returns an address of the connection. \errors `error` when the connection is gone.
   [[nodiscard]] socket_address local_address() const;
@@ -49,7 +53,7 @@ class stream_socket {
 
  private:
   cordma::executor* executor_;
-  unique_fd fd_;
+  detail::unique_socket socket_;
 };
 
 /// A listening stream socket, TCP's or a Unix one. Move-only. \thread the executor's.
@@ -75,11 +79,11 @@ class stream_listener {
   /// socket's file is removed, if it is still this one's. No `accept` may be waiting. Idempotent.
   void close() noexcept;
   [[nodiscard]] socket_address local_address() const;
-  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  [[nodiscard]] int fd() const noexcept { return socket_.get(); }
 
  private:
   cordma::executor* executor_;
-  unique_fd fd_;
+  detail::unique_socket socket_;
   // A Unix socket's file, as bind(2) made it. The socket keeps the inode's number its own.
   std::uint64_t file_device_ = 0;
   std::uint64_t file_inode_ = 0;
@@ -94,16 +98,17 @@ class [[nodiscard]] stream_listener::accept_op : public operation_base<accept_op
 
  private:
   friend class stream_listener;
-  accept_op(cordma::executor& executor, int fd) noexcept
-      : fd_operation{executor, fd, fd_events::readable, &attempt} {}
+  accept_op(cordma::executor& executor, const detail::unique_socket& listening) noexcept
+      : fd_operation{executor, listening.get(), fd_events::readable, &attempt},
+        accepted_{listening.calls(), -1} {}
   static bool attempt(fd_operation& self) noexcept;
 
-  unique_fd accepted_;
+  detail::unique_socket accepted_;
   int errno_ = 0;
 };
 
 inline stream_listener::accept_op stream_listener::accept() noexcept {
-  return {*executor_, fd_.get()};
+  return {*executor_, socket_};
 }
 
 }  // namespace cordma

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/random.hpp"
 #include "encoded_message.hpp"
 
 #include <cordma/rpc/client.hpp>
@@ -142,7 +143,7 @@ class client_core final : public cordma::detail::counted, private waiter {
   bool is_connecting_ = false;
   std::optional<failure> why_not_connected_;  ///< the last attempt's, since the last connection
   unsigned failed_attempts_ = 0;  ///< in a row, or connections on which nothing was answered
-  std::minstd_rand jitter_{std::random_device{}()};
+  std::minstd_rand jitter_{cordma::detail::random_value<std::uint32_t>()};
 
   std::vector<std::unique_ptr<call_slot>> slots_;
   intrusive_list<call_slot> free_;

@@ -101,9 +101,9 @@ group_listener::group_listener(const std::vector<member_runtime>& member_runtime
     call_on(made.rt, prepare);
     check_connections(made.rt.context(), made.terms.options);
   }
-  const socket_address where = detail::listening_address(local);
-  for (const auto& each : seats_) detail::check_reach(where, each->terms.options);
   seat& first = *seats_.front();
+  const socket_address where = detail::listening_address(first.rt.executor(), local);
+  for (const auto& each : seats_) detail::check_reach(where, each->terms.options);
   call_on(first.rt, [&] {
     acceptor_ =
         detail::open_acceptor(first.terms.resources, local.kind, where, options_.tcp_backlog);

@@ -1,11 +1,11 @@
 #include "base/failures.hpp"
+#include "base/random.hpp"
 #include "security/credentials_contents.hpp"
 #include "security/handshake_notes.hpp"
 
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
-#include <openssl/rand.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
@@ -213,10 +213,7 @@ void load(SSL_CTX* context, const credentials::certificate_files& files) {
 
 void add_decoy(std::vector<credentials::psk_key>& keys) {
   std::vector<std::byte> secret(decoy_bytes);
-  if (RAND_bytes(reinterpret_cast<unsigned char*>(secret.data()), int(secret.size())) != 1) {
-    detail::throw_failure(errc::not_supported, "RAND_bytes",
-                          "OpenSSL has no random bytes: look at openssl.cnf");
-  }
+  detail::random_bytes(secret);
   keys.emplace_back(std::string{}, std::move(secret));
 }
 

@@ -3,12 +3,14 @@
 #include <cordma/base/error.hpp>
 #include "support/device.hpp"
 #include "support/leaks.hpp"
+#include "support/memory_host.hpp"
 #include "support/verbs_faults.hpp"
 #include "verbs/device.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <cerrno>
+#include <chrono>
 #include <functional>
 #include <string>
 #include <utility>
@@ -26,7 +28,18 @@ struct opened_device {
   verbs::protection_domain pd{ctx};
   ibv_context_ops& provider = ctx.native_handle()->ops;
 
-  bool checks_window_ranges() { return cordma::checks_window_ranges(ctx, pd, port, gid); }
+  manual_clock clock;
+  test::memory_host host;
+  executor exec{on_host()};
+
+  bool checks_window_ranges() { return cordma::checks_window_ranges(exec, ctx, pd, port, gid); }
+
+ private:
+  executor_options on_host() {
+    executor_options options = test::on_memory(host);
+    options.clock = &clock;
+    return options;
+  }
 };
 
 failure failure_of_probe(opened_device& device) {
@@ -139,7 +152,13 @@ TEST_CASE("a probe whose bind or READ fails says which, and leaves nothing behin
 TEST_CASE("a probe gives up on a device that says nothing, or cannot be asked", "[agent][device]") {
   opened_device device;
   device.provider.poll_cq = &poll_nothing;
+  int pauses = 0;
+  device.host.on_pause = [&] {
+    ++pauses;
+    device.clock.advance(std::chrono::seconds{1});
+  };
   CHECK(failure_of_probe(device).code == errc::timed_out);
+  CHECK(pauses == 3);
   device.provider.poll_cq = &poll_and_fail;
   CHECK(failure_of_probe(device).code == errc::device_failed);
 }

@@ -30,6 +30,17 @@ TEST_CASE("a unique_fd closes what it owns, once", "[base]") {
   CHECK_FALSE(is_open(number));
 }
 
+TEST_CASE("a unique_fd that releases its descriptor leaves it open", "[base]") {
+  const int number = open_null();
+  {
+    unique_fd fd{number};
+    CHECK(fd.release() == number);
+    CHECK_FALSE(fd.is_open());
+  }
+  CHECK(is_open(number));
+  ::close(number);
+}
+
 TEST_CASE("a unique_fd that is given another closes the first", "[base]") {
   const int first = open_null();
   const int second = open_null();

@@ -3,8 +3,10 @@
 #include "connection/bootstrap.hpp"
 #include "request/queue_pair.hpp"
 #include "support/connected_pair.hpp"
+#include "support/counted_bytes.hpp"
 #include "support/foreign_task.hpp"
 #include "support/leaks.hpp"
+#include "support/memory_host.hpp"
 #include "support/peer_process.hpp"
 #include "support/some_hello.hpp"
 #include "support/until.hpp"
@@ -17,6 +19,7 @@
 
 #include <array>
 #include <cstring>
+#include <tuple>
 
 using namespace cordma;
 using namespace std::chrono_literals;
@@ -50,6 +53,55 @@ task<> exchange(connected_pair& p) {
 }
 
 }  // namespace
+
+TEST_CASE("two ends connect over sockets that are not the kernel's", "[connection][device]") {
+  test::memory_host host;
+  test::memory_network& network = host.network;
+  network.piece_max = 5;
+  runtime_options options;
+  options.executor = test::on_memory(host);
+  {
+    connected_pair p{std::move(options)};
+    CHECK(network.open_sockets() == 3);
+    CHECK(p.client.peer() == p.server.local());
+    p.rt.run(exchange(p));
+    p.rt.run(when_all(p.client.close(), p.server.ended()));
+    CHECK(p.server.was_closed_by_peer());
+  }
+  CHECK(network.open_sockets() == 0);
+}
+
+TEST_CASE("a server's name is the address that the runtime's own host knows",
+          "[connection][device]") {
+  test::memory_host host;
+  host.names = {{"server", socket_address::loopback(0)}};
+  runtime_options options;
+  options.executor = test::on_memory(host);
+  runtime rt{test::on_test_device(std::move(options))};
+  listener acceptor = rt.listen(endpoint{"server", 0});
+  const std::uint16_t port = acceptor.local_endpoint().port;
+  const auto ends = rt.run(when_all(rt.connect("server", port), acceptor.accept()));
+  CHECK(std::get<0>(ends).peer() == socket_address::loopback(port));
+  host.names.clear();
+  CHECK_THROWS_AS(rt.run(rt.connect("server", port)), error);
+}
+
+TEST_CASE("with the same random bytes two connects give the same numbers", "[connection][device]") {
+  const auto numbers = [] {
+    test::counted_bytes bytes;
+    const detail::random_scope replaced{bytes};
+    connection_options with_agent;
+    with_agent.agent.enabled = true;
+    const connected_pair p{{}, with_agent, with_agent};
+    const handshake::hello& client = p.client.local_hello();
+    const handshake::hello& server = p.server.local_hello();
+    CHECK(client.nonce != server.nonce);
+    CHECK(client.agent.psn != 0);
+    return std::array{std::tuple{client.psn, client.agent.psn, client.nonce},
+                      std::tuple{server.psn, server.agent.psn, server.nonce}};
+  };
+  CHECK(numbers() == numbers());
+}
 
 TEST_CASE("two ends connect by TCP, and move data both ways", "[connection][device][N1]") {
   connected_pair p;

@@ -5,6 +5,7 @@
 #include "support/connected_pair.hpp"
 #include "support/leaks.hpp"
 #include "support/manual_executor.hpp"
+#include "support/memory_host.hpp"
 #include "support/raw_peer.hpp"
 #include "support/some_hello.hpp"
 #include "support/until.hpp"
@@ -289,6 +290,20 @@ TEST_CASE("where no thread can be made, a search for a GID says so, and keeps no
   }
   without.reset();
   CHECK_NOTHROW(rt.run(with_timeout(search(rt), patience)));
+}
+
+TEST_CASE("on a host without threads a search for a GID is made at once", "[connection][device]") {
+  test::memory_host host;
+  runtime_options options;
+  options.executor = test::on_memory(host);
+  runtime rt{test::on_test_device(std::move(options))};
+  const no_threads without;
+  const started found{rt.executor(), search(rt)};
+  CHECK(found.has_ended());
+  CHECK(resolver(rt).searches() == 0);
+  search_error = EHOSTUNREACH;
+  CHECK_THROWS_WITH(rt.run(search(rt)), Catch::Contains("no way to the peer's GID"));
+  search_error = 0;
 }
 
 TEST_CASE("while a listener looks for the way to a client, the executor serves others",

@@ -1,6 +1,7 @@
 #include "connection/peer_gid.hpp"
 
 #include "support/connected_pair.hpp"
+#include "support/memory_host.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -74,6 +75,21 @@ TEST_CASE("a peer of this host may name each of its addresses", "[connection][de
   CHECK_NOTHROW(rt.run(detail::admit_peer_gid(state, own)));
   CHECK_THROWS_WITH(rt.run(detail::admit_peer_gid(state, hello_from("::ffff:192.0.2.1"))),
                     Catch::Contains("set allow_foreign_gid"));
+}
+
+TEST_CASE(
+    "a peer of this host may name the addresses that the runtime's own host has, and no others",
+    "[connection][device][N2]") {
+  test::memory_host host;
+  host.addresses = {address_v4("198.51.100.1"), address_v6("2001:db8::1")};
+  runtime_options options;
+  options.executor = test::on_memory(host);
+  runtime rt{test::on_test_device(std::move(options))};
+  const auto loopback = socket_address::loopback(0);
+  detail::connection_state state{rt.resources(), {}, loopback, loopback};
+  for (const char* own : {"::ffff:198.51.100.1", "2001:db8::1"})
+    CHECK_NOTHROW(rt.run(detail::admit_peer_gid(state, hello_from(own))));
+  CHECK_THROWS_AS(rt.run(detail::admit_peer_gid(state, hello_from("::ffff:198.51.100.2"))), error);
 }
 
 TEST_CASE("a GID of InfiniBand is no address, and passes", "[connection][device]") {

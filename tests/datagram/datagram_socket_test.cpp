@@ -2,6 +2,7 @@
 
 #include "sockets.hpp"
 #include "support/allocations.hpp"
+#include "support/counted_bytes.hpp"
 #include "support/leaks.hpp"
 #include "support/manual_executor.hpp"
 
@@ -114,6 +115,16 @@ TEST_CASE("a random Q_Key is no other socket's, nor a privileged one", "[datagra
   s.post_to(s.b);
   s.rt.run(s.a.send_to(datagram_address::parse(s.b.address().to_string()), s.text("told")));
   CHECK(text_of(s.next(s.b)) == "told");
+}
+
+TEST_CASE("with the same random bytes two sockets have the same Q_Key", "[datagram][device]") {
+  two_sockets s;
+  const auto next_qkey = [&] {
+    counted_bytes bytes;
+    const cordma::detail::random_scope replaced{bytes};
+    return s.rt.open_datagram().address().qkey;
+  };
+  CHECK(next_qkey() == next_qkey());
 }
 
 TEST_CASE("a receive that times out loses no datagram", "[datagram][device]") {

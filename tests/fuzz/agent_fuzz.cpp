@@ -52,7 +52,7 @@ class stage {
       one = world_.memory.allocate_zeroed(256);
       std::ranges::fill(one.bytes(), secret);
     }
-    static_cast<void>(world_.lending.strongest(world_.port, world_.gid));
+    static_cast<void>(world_.lending.strongest(world_.executor, world_.port, world_.gid));
     in_use_at_first_ = in_use();
     come();
   }

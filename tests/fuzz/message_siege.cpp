@@ -10,7 +10,7 @@ namespace cordma::fuzz {
 using namespace std::chrono_literals;
 
 message_siege::message_siege() {
-  static_cast<void>(world_.lending.strongest(world_.port, world_.gid));
+  static_cast<void>(world_.lending.strongest(world_.executor, world_.port, world_.gid));
   in_use_at_first_ = test::held_by(world_.memory).memory_bytes;
 }
 

@@ -1,6 +1,7 @@
 #include "group/meeting_host.hpp"
 
 #include "support/connected_pair.hpp"
+#include "support/memory_host.hpp"
 
 #include <cordma/group/joining.hpp>
 #include <cordma/io/socket_address.hpp>
@@ -10,12 +11,31 @@
 using namespace cordma;
 using namespace cordma::detail;
 
-TEST_CASE("all processes of a host have the same number, unless told another", "[group]") {
-  CHECK(host_number({}) == host_number({}));
-  CHECK(host_number({}) != 0);
+TEST_CASE("all processes of a host have the same number, unless told another", "[group][device]") {
+  runtime rt{test::on_test_device()};
+  CHECK(host_number(rt, {}) == host_number(rt, {}));
+  CHECK(host_number(rt, {}) != 0);
   group_options named;
   named.host = 4711;
-  CHECK(host_number(named) == 4711);
+  CHECK(host_number(rt, named) == 4711);
+}
+
+TEST_CASE("the runtime's own host says which ranks share it, and where others reach it",
+          "[group][device]") {
+  std::uint64_t numbers[3];
+  const char* const boots[] = {"first", "second", "first"};
+  for (int i = 0; i < 3; ++i) {
+    test::memory_host host;
+    host.boot = boots[i];
+    host.addresses = {socket_address::resolve("192.0.2.7", 0).front()};
+    runtime_options options;
+    options.executor = test::on_memory(host);
+    runtime rt{test::on_test_device(std::move(options))};
+    numbers[i] = host_number(rt, {});
+    if (test::is_soft()) CHECK(reachable_endpoint(rt, "192.0.2.8").host == "192.0.2.7");
+  }
+  CHECK(numbers[0] != numbers[1]);
+  CHECK(numbers[0] == numbers[2]);
 }
 
 TEST_CASE("loopback's addresses and Unix sockets are of this host alone", "[group]") {

@@ -76,7 +76,8 @@ class launched_rank {
     const meeting own = meeting::by_launcher();
     const endpoint where = co_await own.kind().where_to_listen(rt_);
     listener acceptor = rt_.listen(where);
-    detail::group_member self{acceptor.local_endpoint().to_string(), detail::host_number(options)};
+    detail::group_member self{acceptor.local_endpoint().to_string(),
+                              detail::host_number(rt_, options)};
     auto got = co_await as_result(test::meet(own, rt_, options, self));
     if (got.has_failure()) co_return say(got.failure().to_string());
     CHECK(got->members.at(got->rank).endpoint == self.endpoint);

@@ -28,9 +28,10 @@ class fake_reactor final : public reactor {
     if (*alarm_ > clock_.now()) clock_.advance(*alarm_ - clock_.now());
     fire();
   }
-  void wake() noexcept override {}
+  void wake() noexcept override { ++wakes; }
 
   std::size_t alarms_set = 0;
+  std::size_t wakes = 0;
 
  private:
   void fire() noexcept {

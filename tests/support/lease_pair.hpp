@@ -29,7 +29,8 @@ inline std::vector<isolation> strengths() {
   const verbs::gid_entry gid = verbs::choose_gid(rt.context().gid_table(port.number));
   lending windows{rt.context(), rt.protection_domain()};
   std::vector<isolation> all{isolation::shared_key, isolation::exact_registered};
-  if (windows.strongest(port, gid) == isolation::exact) all.push_back(isolation::exact);
+  if (windows.strongest(rt.executor(), port, gid) == isolation::exact)
+    all.push_back(isolation::exact);
   return all;
 }
 

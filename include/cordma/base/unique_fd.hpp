@@ -24,6 +24,8 @@ class unique_fd {
     if (fd_ >= 0) ::close(fd_);
     fd_ = fd;
   }
+  /// Returns the descriptor, which is the caller's from now on.
+  [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
   // There is no conversion to bool: descriptor 0 is valid, and would read as false.
   explicit operator bool() const = delete;
 

@@ -54,7 +54,7 @@ class CORDMA_EXPORT executor : public scheduler {
   /// \errors no memory or descriptors, or io_uring was asked for and is forbidden or missing; the
   ///   message names the cause and the way out. EINVAL: a wrong CORDMA_IO_BACKEND.
   explicit executor(executor_options options = {});
-  /// Returns true during a call of `run`; otherwise nothing that was scheduled happens.
+  /// Returns true during a call of `run` or a step; otherwise nothing that was scheduled happens.
   [[nodiscard]] bool is_running() const noexcept { return occupied_; }
   ~executor() override;
 
@@ -68,6 +68,27 @@ class CORDMA_EXPORT executor : public scheduler {
     if (!op.start(ended, environment{this, {}})) serve(&ended.is_set());
     serve(nullptr);
     return op.take();
+  }
+
+  /// State of a run that is stepped, after a step.
+  enum class run_state : unsigned char {
+    working,   ///< There is more to do now.
+    spinning,  ///< There is nothing to do, but a poller forbids blocking: nothing will notify.
+    blocked,   ///< `run` would block, until the deadline or until the reactor's `wait` would end.
+    ended,     ///< `take` gives the outcome.
+  };
+  struct step_outcome {
+    run_state state = run_state::working;
+    time_point deadline = time_point::max();  ///< The first timer's; the end of time: none.
+  };
+  template <operation Op>
+  class stepped_run;
+
+  /// Makes a run that the caller continues, one event-loop iteration at a time: several executors
+  /// can share a thread. Nothing happens before the first `step`.
+  template <operation Op>
+  [[nodiscard]] stepped_run<Op> begin(Op&& op) {
+    return stepped_run<Op>{*this, std::forward<Op>(op)};
   }
 
   /// Runs `f()` in one of the next iterations, in the order of the calls. `f` must not throw: the
@@ -111,7 +132,7 @@ class CORDMA_EXPORT executor : public scheduler {
   [[nodiscard]] executor_counters counters() const noexcept;
 
  private:
-  /// A call of `run`, inside of which this executor is the thread's.
+  /// A call of `run`, or a step, inside of which this executor is the thread's.
   class occupation {
    public:
     explicit occupation(executor& of);
@@ -127,7 +148,10 @@ class CORDMA_EXPORT executor : public scheduler {
   void serve(const bool* ended) noexcept;
   template <class IsOver>
   void serve_until(IsOver is_over) noexcept;
+  step_outcome step(const bool* ended) noexcept;
+  [[nodiscard]] run_state idle_state() noexcept;
   bool iterate() noexcept;
+  void serve_timers() noexcept;
   bool spin() noexcept;
   void fire_timers() noexcept;
   bool poll_all() noexcept;
@@ -161,6 +185,35 @@ class CORDMA_EXPORT executor : public scheduler {
   intrusive_list<poller> pollers_;
   intrusive_list<poller> restless_;
   scope closer_{*this};
+};
+
+/// Run of an operation or task that `executor::begin` made. Destroying the run destroys the
+/// operation, wherever it is; what ends in the closer then continues with the executor's next run.
+/// \thread the executor's, which outlives the run.
+template <operation Op>
+class [[nodiscard]] executor::stepped_run {
+ public:
+  stepped_run(executor& on, Op&& op) : executor_{on}, op_{std::forward<Op>(op)} {}
+  stepped_run(stepped_run&&) = delete;
+
+  /// Handles what has come to the reactor, does one event-loop iteration, and never blocks. The
+  /// first step starts the operation. The run has ended when the closer is empty, too.
+  /// \errors what the start of the operation throws.
+  step_outcome step() {
+    const occupation here{executor_};
+    if (!std::exchange(is_started_, true) && op_.start(flag_, environment{&executor_, {}}))
+      ended_ = nullptr;
+    return executor_.step(ended_);
+  }
+  /// Gives the operation's value or throws what it threw. Call it once, after the end.
+  value_of<Op> take() { return op_.take(); }
+
+ private:
+  executor& executor_;
+  detail::end_flag flag_;
+  const bool* ended_ = &flag_.is_set();  // Null: the operation ended when it started.
+  bool is_started_ = false;
+  Op op_;  // Destroyed first.
 };
 
 }  // namespace cordma

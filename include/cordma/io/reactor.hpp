@@ -12,6 +12,10 @@ namespace cordma {
 
 class fd_watch;
 
+namespace detail {
+class host_calls;
+}
+
 /// Interface for waiting: for file descriptors, for one alarm, and for other threads.
 /// `executor_options::reactor` takes one, so that tests wait without sleeping. The interface
 /// reports readiness only. No buffer is given to the kernel while a coroutine sleeps, so destroying
@@ -45,6 +49,9 @@ class CORDMA_EXPORT reactor {
   /// Tells the kernel all that `wait` waits for, and returns a descriptor that is readable when
   /// `wait` would end at once. \errors -1: the reactor has none.
   [[nodiscard]] virtual int arm() noexcept { return -1; }
+  /// Returns the host that the watched descriptors belong to, by default the kernel's. The type is
+  /// private: simulated hosts of the library's own tests override the function.
+  [[nodiscard]] virtual detail::host_calls& host() noexcept;
   /// Ends the present `wait`, or else the next one. Async-signal-safe. \thread any.
   virtual void wake() noexcept = 0;
 
