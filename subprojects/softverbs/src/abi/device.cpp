@@ -2,6 +2,7 @@
 #include "abi/device_list.hpp"
 #include "abi/dispatch.hpp"
 #include "node/fork_mutex.hpp"
+#include "queue/completion_queue.hpp"
 #include "wire/no_cancellation.hpp"
 
 #include <sys/stat.h>
@@ -10,7 +11,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <mutex>
 
 // The list of devices, opening and closing, and the attributes of the device.
@@ -86,9 +86,7 @@ int describe(const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
 int tell_time(ibv_values_ex* values) {
   if ((values->comp_mask & ~std::uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EOPNOTSUPP;
   if (values->comp_mask == 0) return 0;
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  values->raw_clock = {.tv_sec = 0, .tv_nsec = now.tv_sec * 1'000'000'000 + now.tv_nsec};
+  values->raw_clock = {.tv_sec = 0, .tv_nsec = static_cast<long>(completion_timestamp())};
   return 0;
 }
 

@@ -73,6 +73,11 @@ void engine_protocol::start() noexcept {
   polled_.store(false);
 }
 
+void engine_protocol::start_simulated() noexcept {
+  start();
+  asleep_.store(true);
+}
+
 void engine_protocol::stop() noexcept {
   stopping_.store(true);
   world_.wake_engine();

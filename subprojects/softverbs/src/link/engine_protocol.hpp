@@ -1,14 +1,13 @@
 #pragma once
 
 #include "wire/step.hpp"
+#include "wire/time.hpp"
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 
 namespace softverbs {
-
-using clock = std::chrono::steady_clock;
 
 /// After this many empty polls of a CQ without an arm, its poller takes the work over.
 inline constexpr std::uint32_t busy_polls = bound(64, 3);
@@ -85,6 +84,8 @@ class engine_protocol {
 
   // ---- the engine
   void start() noexcept;
+  /// Starts without an engine: the caller of the simulation does the work, and is always notified.
+  void start_simulated() noexcept;
   /// Does the work until stop().
   void run() noexcept;
   void stop() noexcept;  ///< thread: any

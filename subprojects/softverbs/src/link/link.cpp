@@ -58,6 +58,10 @@ link::frame_room link::reserve(const frame_header& header, std::uint32_t waiter)
 }
 
 void link::commit() noexcept {
+  if (network_ != nullptr) [[unlikely]] {
+    network_->on_sent(*this, out_.hold(reserved_bytes_));
+    return tx_.unlock();
+  }
   out_.publish(reserved_bytes_);
   if (is_tcp())
     flush_to_socket();
@@ -65,6 +69,8 @@ void link::commit() noexcept {
     ring_doorbell();
   tx_.unlock();
 }
+
+void link::arrive(bool is_lost) noexcept { in_.show_next(is_lost); }
 
 void link::cancel() noexcept { tx_.unlock(); }
 
@@ -135,7 +141,8 @@ bool link::drain(node& local_node) noexcept {
     fail();
     return true;
   }
-  if (taken() != 0 && in_.claim_space_doorbell() && !is_tcp()) ring_doorbell();
+  if (taken() != 0 && (in_.claim_space_doorbell() || network_ != nullptr) && !is_tcp())
+    ring_doorbell();
   return taken() != 0;
 }
 
@@ -149,8 +156,9 @@ link::frame_fate link::take_frame(node& local_node) noexcept {
     if (!is_answer(header.kind) || !on_answer(local_node, *this, header, payload))
       return frame_fate::broken;
   } else {
-    if (!is_request(header.kind)) return frame_fate::broken;
-    if (!on_request(local_node, *this, header, payload)) return frame_fate::waits;
+    const bool is_lost = header.kind == frame_kind::lost && network_ != nullptr;
+    if (!is_lost && !is_request(header.kind)) return frame_fate::broken;
+    if (!is_lost && !on_request(local_node, *this, header, payload)) return frame_fate::waits;
   }
   in_.pop();
   return frame_fate::taken;
@@ -174,7 +182,7 @@ void link::take_short_answers(node& local_node) noexcept {
   if (in_.refresh() == ring_answer::broken) return fail();
   while (!in_.seen_all() && !long_read_is_next())
     if (take_frame(local_node) != frame_fate::taken) return fail();
-  if (in_.claim_space_doorbell() && !is_tcp()) ring_doorbell();
+  if ((in_.claim_space_doorbell() || network_ != nullptr) && !is_tcp()) ring_doorbell();
 }
 
 bool link::long_read_is_next() noexcept {
@@ -254,6 +262,7 @@ void link::on_writable() noexcept {
 }
 
 void link::ring_doorbell() noexcept {
+  if (network_ != nullptr) return network_->on_peer_work(*this);
   const no_cancellation wholly;
   // A full socket holds enough doorbells; the engine handles a broken one.
   const char bell = 0;
@@ -285,13 +294,14 @@ std::chrono::milliseconds link::unacknowledged_for() noexcept {
   if (!up() || !is_tcp()) return {};
   // A socket that never connected has had no acknowledgement since the start.
   return std::min(unacknowledged_time(socket_.get()),
-                  duration_cast<milliseconds>(steady_clock::now() - started_));
+                  duration_cast<milliseconds>(clock::now() - started_));
 }
 
 void link::fail() noexcept {
   state expected = state::up;
-  if (state_.compare_exchange_strong(expected, state::closing))
-    ::shutdown(socket_.get(), SHUT_RDWR);  // The engine gets the event and closes the link.
+  if (!state_.compare_exchange_strong(expected, state::closing)) return;
+  if (network_ != nullptr) return network_->on_end(*this);
+  ::shutdown(socket_.get(), SHUT_RDWR);  // The engine gets the event and closes the link.
 }
 
 bool link::start(setup& how) noexcept {
@@ -309,6 +319,7 @@ bool link::start(setup& how) noexcept {
   peer_ = how.peer;
   answers_.store(nullptr);
   socket_ = std::move(how.socket);
+  network_ = how.network;
   in_.attach(memory_.in());
   out_.attach(memory_.out());
   if (is_tcp()) {
@@ -318,9 +329,10 @@ bool link::start(setup& how) noexcept {
   ended_ = false;
   unread_.store(is_tcp());
   if (!tcp_) in_.want_doorbell(true);
-  started_ = std::chrono::steady_clock::now();
+  started_ = clock::now();
   generation_.fetch_add(1, std::memory_order_release);
   state_.store(state::up, std::memory_order_release);
+  if (network_ != nullptr) network_->on_start(*this);
   return true;
 }
 
@@ -338,7 +350,7 @@ void link::stop(step_mutex& directory, index_set& waiters) noexcept {
   const std::lock_guard order{directory};
   const std::lock_guard tx{tx_};
   if (up() && is_tcp()) flush_to_socket();
-  state_.store(state::closing);
+  if (state_.exchange(state::closing) == state::up && network_ != nullptr) network_->on_end(*this);
   socket_.reset();
   memory_.unmap();
   waiters = waiters_;

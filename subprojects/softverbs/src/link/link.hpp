@@ -18,7 +18,24 @@
 
 namespace softverbs {
 
+class link;
 class node;
+
+/// The network of a simulation, as a link sees it.
+class simulated_network {
+ public:
+  /// The link is up.
+  virtual void on_start(link& one) noexcept = 0;
+  /// The link has sent a frame, which the peer does not see before its `link::arrive`.
+  virtual void on_sent(link& by, const frame_header& header) noexcept = 0;
+  /// The peer's end has work: frames were delivered, or there is space again.
+  virtual void on_peer_work(link& of) noexcept = 0;
+  /// This end has failed or was closed.
+  virtual void on_end(link& one) noexcept = 0;
+
+ protected:
+  ~simulated_network() = default;
+};
 
 /// The address of a node: the host, and the process on that host.
 struct node_address {
@@ -93,7 +110,8 @@ class link {
     unique_fd memory;  ///< the shared file; none for TCP
     bool opened;       ///< true: this process opened it; false: it was accepted
     std::uint16_t own_slot;
-    bool for_member = false;  ///< opened for a group's member on another host
+    bool for_member = false;               ///< opened for a group's member on another host
+    simulated_network* network = nullptr;  ///< in place of the socket
   };
 
   explicit link(engine_protocol& protocol) noexcept : protocol_{protocol} {}
@@ -137,6 +155,13 @@ class link {
   void on_readable() noexcept { unread_.store(true); }  ///< TCP
   void on_writable() noexcept;                          ///< TCP
 
+  /// The next frame of the peer has arrived, or was lost. \thread the simulation's.
+  void arrive(bool is_lost) noexcept;
+  /// True if QPs wait for space and there is enough.
+  [[nodiscard]] bool has_space_for_waiters() const noexcept {
+    return stalled_.load() && out_.has_space();
+  }
+
  private:
   /// True if work is left that no event of the socket will announce.
   [[nodiscard]] bool has_more() const noexcept;
@@ -163,6 +188,7 @@ class link {
   std::uint16_t own_slot_ = 0;
   node_address peer_;
   unique_fd socket_;
+  simulated_network* network_ = nullptr;
   ring_memory memory_;
   std::atomic<link*> answers_{nullptr};
 
@@ -183,7 +209,7 @@ class link {
   ring_producer out_;
   stream_reader to_socket_;
   std::size_t reserved_bytes_ = 0;
-  std::chrono::steady_clock::time_point started_{};
+  clock::time_point started_{};
   step_atomic<bool> stalled_{false};  ///< a QP found no space
   index_set waiters_;
 };

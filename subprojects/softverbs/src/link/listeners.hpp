@@ -101,7 +101,7 @@ bool connect_tcp(const in6_addr& host, std::uint16_t port, unique_fd& socket,
 /// lock.
 class listeners {
  public:
-  using time = std::chrono::steady_clock::time_point;
+  using time = clock::time_point;
 
   /// Claims a free slot by binding one of its names and its TCP port; the search starts at a random
   /// slot. \errors std::system_error, which says who has all slots.

@@ -29,7 +29,7 @@ inline constexpr std::chrono::seconds suspension_time{1};
 /// not kept. Callers lock.
 class group_view {
  public:
-  using time = std::chrono::steady_clock::time_point;
+  using time = clock::time_point;
   using members = std::vector<node_address>;
 
   /// Keeps the members of this group from now on. Groups that are no longer in use make room, the

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "wire/index_set.hpp"
+#include "wire/time.hpp"
 
-#include <chrono>
 #include <cstdint>
 #include <vector>
 
@@ -11,7 +11,7 @@ namespace softverbs {
 /// The deadlines of QP indices, at most one of each, earliest first. Allocates once. Callers lock.
 class deadline_heap {
  public:
-  using time = std::chrono::steady_clock::time_point;
+  using time = clock::time_point;
 
   deadline_heap() : positions_(indices_max, absent) { heap_.reserve(indices_max); }
 

@@ -47,6 +47,10 @@ bool environment_says(const char* name, const char* value) noexcept {
 }  // namespace
 
 void node::start() {
+  if (simulated_ != nullptr) {
+    slot_ = simulated_->slot();
+    return protocol_.start_simulated();
+  }
   tcp_ = tcp_settings_of_environment();
   read_port_settings(tcp_);
   tcp_forced_ = environment_says("SOFTVERBS_LINK", "tcp");
@@ -88,9 +92,12 @@ void node::start() {
   }
 }
 
-void node::stop() noexcept {
+void node::die() noexcept {
   protocol_.stop();
-  thread_.join();
+  stop_links();
+}
+
+void node::stop_links() noexcept {
   const std::uint32_t count = live_count_.exchange(0);
   for (std::uint32_t n = 0; n < count; ++n) {
     index_set nobody;
@@ -98,6 +105,12 @@ void node::stop() noexcept {
     one.stop(directory_, nobody);
     one.set_free();
   }
+}
+
+void node::stop() noexcept {
+  protocol_.stop();
+  if (simulated_ == nullptr) thread_.join();
+  stop_links();
   {
     const std::lock_guard lock{
         list_};  // The rest belongs to objects that the program never destroyed.
@@ -205,6 +218,7 @@ void node::handle_link(event_tag tag, std::uint32_t events) noexcept {
 }
 
 void node::wake_engine() noexcept {
+  if (simulated_ != nullptr) return simulated_->on_work();
   const no_cancellation wholly;
   const std::uint64_t once = 1;
   if (wake_) (void)!::write(wake_.get(), &once, sizeof once);

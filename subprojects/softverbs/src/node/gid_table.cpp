@@ -3,6 +3,7 @@
 #include "link/ip_address.hpp"
 #include "node/fork_mutex.hpp"
 #include "node/port.hpp"
+#include "node/simulation.hpp"
 #include "wire/no_cancellation.hpp"
 
 #include <ifaddrs.h>
@@ -17,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -69,19 +71,22 @@ std::vector<host_address> host_addresses() {
   return entries;
 }
 
+bool has(std::span<const ibv_gid> gids, const ibv_gid& gid) noexcept {
+  return std::any_of(gids.begin(), gids.end(), [&](const ibv_gid& one) { return same(one, gid); });
+}
+
 struct address_list {
   std::array<ibv_gid, gids_max> gids{};
   int count = 0;
 
-  [[nodiscard]] bool has(const ibv_gid& gid) const noexcept {
-    return std::any_of(gids.begin(), gids.begin() + count,
-                       [&](const ibv_gid& one) { return same(one, gid); });
+  [[nodiscard]] std::span<const ibv_gid> known() const noexcept {
+    return {gids.data(), static_cast<std::size_t>(count)};
   }
 
   void read() noexcept {
     try {
       for (const host_address& one : host_addresses())
-        if (count < gids_max - 1 && !has(one.gid))  // VLANs share their link-local address.
+        if (count < gids_max - 1 && !has(known(), one.gid))  // VLANs share a link-local address.
           gids[static_cast<std::size_t>(count++)] = one.gid;
     } catch (const std::bad_alloc&) {
       count = 0;  // 127.0.0.1 serves within the host.
@@ -95,7 +100,7 @@ constinit std::atomic<const address_list*> read_once{nullptr};
 
 /// The table is no function-local static: a fork while another thread initializes one would leave
 /// the child waiting.
-const address_list& host_table() noexcept {
+const address_list& real_table() noexcept {
   if (const address_list* known = read_once.load(std::memory_order_acquire)) return *known;
   static constinit address_list only_table;
   const std::lock_guard lock{reading};
@@ -106,15 +111,21 @@ const address_list& host_table() noexcept {
   return only_table;
 }
 
+/// The addresses of the host that makes the call.
+std::span<const ibv_gid> host_table() noexcept {
+  if (const simulated_host* const host = simulated_host::current()) return host->gids();
+  return real_table().known();
+}
+
 }  // namespace
 
-int gid_count() noexcept { return is_infiniband() ? 1 : host_table().count; }
+int gid_count() noexcept { return is_infiniband() ? 1 : static_cast<int>(host_table().size()); }
 
 ibv_gid gid_at(int index) noexcept {
   if (is_infiniband()) return index == 0 ? port_gid() : ibv_gid{};
-  const address_list& known = host_table();
-  return index >= 0 && index < known.count ? known.gids[static_cast<std::size_t>(index)]
-                                           : ibv_gid{};
+  const std::span<const ibv_gid> known = host_table();
+  const auto at = static_cast<std::size_t>(index);
+  return index >= 0 && at < known.size() ? known[at] : ibv_gid{};
 }
 
 int gid_index(const ibv_gid& own) noexcept {
@@ -126,15 +137,15 @@ int gid_index(const ibv_gid& own) noexcept {
 }
 
 std::uint32_t first_ip4_address() noexcept {
-  const address_list& known = host_table();
+  const std::span<const ibv_gid> known = host_table();
   // IPv4 comes first; the last entry is 127.0.0.1.
-  const int index = is_mapped(known.gids[0]) ? 0 : known.count - 1;
-  return ntohl(ip4_of(known.gids[static_cast<std::size_t>(index)]).s_addr);
+  return ntohl(ip4_of(is_mapped(known.front()) ? known.front() : known.back()).s_addr);
 }
 
 bool is_own_address(const ibv_gid& gid) noexcept {
   if (same(gid, ibv_gid{}) || is_loopback(gid)) return true;
-  if (host_table().has(gid)) return true;
+  if (has(host_table(), gid)) return true;
+  if (simulated_host::current() != nullptr) return false;
   try {
     const std::vector<ibv_gid> now = interface_addresses();
     return std::any_of(now.begin(), now.end(), [&](const ibv_gid& one) { return same(one, gid); });

@@ -53,7 +53,7 @@ link* node::link_to_member(const node_address& to) noexcept {
 
 /// Under `directory_`.
 link* node::open_link(const node_address& to, bool for_member) noexcept {
-  if (!epoll_ || protocol_.stopping()) return nullptr;
+  if ((!epoll_ && simulated_ == nullptr) || protocol_.stopping()) return nullptr;
   const no_cancellation wholly;
   link::setup how{to, {}, {}, true, slot_, for_member};
   return connect(to, how) ? start_link(std::move(how)) : nullptr;
@@ -69,6 +69,7 @@ link* node::find_link(const node_address& to) noexcept {
 }
 
 bool node::connect(const node_address& to, link::setup& how) noexcept {
+  if (simulated_ != nullptr) return simulated_->connect(to, how);
   const auto port = static_cast<std::uint16_t>(tcp_.port + process_slot(to.slot));
   if (!same(to.host, this_host)) return connect_tcp(to.host, port, how.socket);
   if (!tcp_forced_) return connect_local(to.slot, slot_, how.socket, how.memory);
@@ -89,7 +90,8 @@ link* node::start_link(link::setup how) noexcept {
     if (one->current() != link::state::free) continue;
     // The events first: a link without them could not be closed. Their handler waits for
     // `directory_`.
-    if (!watch(epoll_.get(), how.socket.get(), events, {source::link, n, one->generation() + 1}))
+    if (how.network == nullptr &&
+        !watch(epoll_.get(), how.socket.get(), events, {source::link, n, one->generation() + 1}))
       return nullptr;
     if (!one->start(how)) continue;
     if (one->is_tcp() && one->opened()) {
@@ -155,6 +157,12 @@ void node::accept(accepted_peer&& accepted) noexcept {
   if (!by_tcp && process_slot(accepted.from.slot) == slot_) return;
   if (!has_room_for(accepted.from)) return;
   start_link({accepted.from, std::move(accepted.socket), std::move(accepted.memory), false, slot_});
+}
+
+link* node::accept_simulated(const node_address& from, unique_fd memory) noexcept {
+  const std::lock_guard lock{directory_};
+  if (users_ == 0 || protocol_.stopping() || !has_room_for(from)) return nullptr;
+  return start_link({from, {}, std::move(memory), false, slot_, false, simulated_});
 }
 
 /// Called by the engine when the peer has gone or broke the protocol. Drains the ring, then closes.

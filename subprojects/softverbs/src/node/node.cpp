@@ -39,9 +39,14 @@ std::uint32_t random_index() noexcept {
 
 // ---- beginning, end, fork
 
-node::node() : keys_{key_slots}, kicked_(indices_max), next_index_{random_index()} {
+node::node(std::uint32_t first_index, simulated_host* host)
+    : simulated_{host}, keys_{key_slots}, kicked_(indices_max), next_index_{first_index} {
   // Numbers 0, 1 and 0xffffff are special; index 0 means `no QP` in the lists of links.
   for (std::uint32_t index = 2; index <= index_max; ++index) free_indices_.insert(index);
+}
+
+node::~node() {
+  for (const std::atomic<qp_slot*>& chunk : chunks_) delete[] chunk.load();
 }
 
 // Registered while the library is loaded, so that a fork beside the first open waits, too. Handlers
@@ -50,12 +55,17 @@ const fork_mutex node::leaf;
 const int node::fork_handlers = ::pthread_atfork(&before_fork, &after_fork, &in_child);
 
 node& node::acquire() {
+  if (simulated_host* const host = simulated_host::current()) {
+    if (host->node_ == nullptr) host->node_ = new node{host->first_index(), host};
+    if (host->node_->users_++ == 0) host->node_->start();
+    return *host->node_;
+  }
   const std::lock_guard lock{process_lock};
   install_fault_guard();  // At each open: the program may have replaced the handler.
   if (process_node == nullptr) {
     if (fork_handlers != 0)
       throw std::system_error{fork_handlers, std::generic_category(), "softverbs: pthread_atfork"};
-    process_node = new node;
+    process_node = new node{random_index()};
   }
   if (process_node->users_ == 0) process_node->start();
   ++process_node->users_;
@@ -196,20 +206,24 @@ bool node::serve_link(link& one, bool wait) noexcept {
 bool node::run_kicked() noexcept {
   // QPs that are kicked meanwhile wait for the next call.
   const std::uint32_t count = kicked_count_.load();
-  for (std::uint32_t n = 0; n < count; ++n) {
-    std::uint32_t qpn = 0;
-    {
-      const std::lock_guard lock{list_};
-      const std::uint32_t left = kicked_count_.load(std::memory_order_relaxed);
-      if (left == 0) return true;
-      qpn = std::uint32_t{slot_} << index_bits | kicked_[kicked_first_];
-      kicked_first_ = (kicked_first_ + 1) % indices_max;
-      kicked_count_.store(left - 1);
-      find(qpn)->kicked = false;
-    }
-    run(*this, qpn);
-  }
+  for (std::uint32_t n = 0; n < count; ++n)
+    if (!run_next_kick()) break;
   return count != 0;
+}
+
+bool node::run_next_kick() noexcept {
+  std::uint32_t qpn = 0;
+  {
+    const std::lock_guard lock{list_};
+    const std::uint32_t left = kicked_count_.load(std::memory_order_relaxed);
+    if (left == 0) return false;
+    qpn = std::uint32_t{slot_} << index_bits | kicked_[kicked_first_];
+    kicked_first_ = (kicked_first_ + 1) % indices_max;
+    kicked_count_.store(left - 1);
+    find(qpn)->kicked = false;
+  }
+  run(*this, qpn);
+  return true;
 }
 
 bool node::run_due() noexcept {
@@ -232,10 +246,14 @@ bool node::run_due() noexcept {
 }
 
 void node::on_empty_poll(completion_queue& cq) noexcept {
+  if (simulated_ != nullptr) [[unlikely]]
+    return;
   protocol_.on_empty_poll(cq.empty_polls, has_work_to_take());
   protocol_.after_empty_poll(cq.empty_polls, work(false));
 }
 
-void node::on_arm(completion_queue& cq) noexcept { protocol_.on_arm(cq.empty_polls); }
+void node::on_arm(completion_queue& cq) noexcept {
+  if (simulated_ == nullptr) protocol_.on_arm(cq.empty_polls);
+}
 
 }  // namespace softverbs

@@ -6,6 +6,7 @@
 #include "memory/key_table.hpp"
 #include "node/deadline_heap.hpp"
 #include "node/service.hpp"
+#include "node/simulation.hpp"
 #include "queue/adaptive_mutex.hpp"
 
 #include <infiniband/verbs.h>
@@ -154,6 +155,27 @@ class node final : private engine_world {
         std::min(qkey_violations_.load(std::memory_order_relaxed), qkey_violations_max));
   }
 
+  // ---- a simulated node: steps in place of the engine's work (node/simulation.hpp)
+  [[nodiscard]] bool has_kicks() const noexcept { return kicked_count_.load() != 0; }
+  /// Runs the queue pair that was kicked first, if there is one.
+  bool run_next_kick() noexcept;
+  [[nodiscard]] clock::time_point next_deadline() const noexcept {
+    return clock::time_point{clock::duration{next_deadline_.load()}};
+  }
+  /// Runs the queue pairs whose deadline has come.
+  bool run_due() noexcept;
+  [[nodiscard]] std::uint32_t link_count() const noexcept { return live_count_.load(); }
+  [[nodiscard]] link& link_at(std::uint32_t n) const noexcept { return *live_[n].load(); }
+  /// Takes what the peer has sent, and sends the answers that are due.
+  bool serve_link(link& one, bool wait) noexcept;
+  /// Takes what is left, and closes the link: the peer has gone.
+  void finish(link& one) noexcept;
+  /// The process is gone: its links end, and it opens no more.
+  void die() noexcept;
+  [[nodiscard]] bool is_open() const noexcept { return users_ != 0; }
+  /// Makes this side's end of a route that `from` opens. Null: there is no room.
+  link* accept_simulated(const node_address& from, unique_fd memory) noexcept;
+
   // ---- services
   /// From now on, the engine serves `one`, until detach(). The caller is a user of the node
   /// meanwhile. False: services_max are attached, or the system lacks memory.
@@ -181,9 +203,12 @@ class node final : private engine_world {
   static constexpr std::uint32_t chunk_slots = 256;
   static constexpr std::uint32_t qkey_violations_max = 0xffff;
 
-  node();
+  explicit node(std::uint32_t first_index, simulated_host* host = nullptr);
+  ~node();
+  friend class simulated_host;
   void start();  ///< throws std::system_error
   void stop() noexcept;
+  void stop_links() noexcept;
 
   [[nodiscard]] bool make_chunk(std::uint32_t index) noexcept;
 
@@ -196,8 +221,6 @@ class node final : private engine_world {
   // node.cpp: progress
   bool work(bool wait) noexcept override;
   bool run_kicked() noexcept;
-  bool run_due() noexcept;
-  bool serve_link(link& one, bool wait) noexcept;
   /// True if a poller has work to take over. Without links and kicks, posts do all the work.
   [[nodiscard]] bool has_work_to_take() const noexcept {
     return live_count_.load(std::memory_order_relaxed) != 0 ||
@@ -234,10 +257,10 @@ class node final : private engine_world {
   void accept(accepted_peer&& accepted) noexcept;
   bool has_room_for(const node_address& peer) noexcept;
   bool has_room_for_member(const in6_addr& host) noexcept;
-  void finish(link& one) noexcept;
   void close(link& one) noexcept;
   void kick_all(const index_set& waiters) noexcept;
 
+  simulated_host* const simulated_;  ///< null: this node is real
   // Set by start(), read by all threads.
   std::uint16_t slot_ = 0;
   bool tcp_forced_ = false;

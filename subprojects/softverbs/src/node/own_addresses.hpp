@@ -1,6 +1,7 @@
 #pragma once
 
 #include "node/gid_table.hpp"
+#include "wire/time.hpp"
 
 #include <infiniband/verbs.h>
 
@@ -13,7 +14,7 @@ namespace softverbs {
 /// a second. Callers lock.
 class own_addresses {
  public:
-  using time = std::chrono::steady_clock::time_point;
+  using time = clock::time_point;
   using reader = std::vector<union ibv_gid> (*)();
   static constexpr std::chrono::seconds period{1};
 

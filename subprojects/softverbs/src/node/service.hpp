@@ -1,13 +1,13 @@
 #pragma once
 
-#include <chrono>
+#include "wire/time.hpp"
 
 namespace softverbs {
 
 /// Work that the node's engine does beside links and queue pairs: rdma_cm, multicast membership.
 class node_service {
  public:
-  using time = std::chrono::steady_clock::time_point;
+  using time = clock::time_point;
 
   /// The descriptor that the engine watches for input. A service with several has an epoll of them.
   [[nodiscard]] virtual int descriptor() const noexcept = 0;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "wire/time.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -11,7 +13,7 @@ namespace softverbs {
 /// qp_slot::send.
 class pacer {
  public:
-  using time = std::chrono::steady_clock::time_point;
+  using time = clock::time_point;
   using duration = std::chrono::nanoseconds;
 
   /// A burst that the program does not set has this length, or that of a millisecond.

@@ -1,6 +1,7 @@
 #include "queue/completion_queue.hpp"
 
 #include "queue/completion_channel.hpp"
+#include "wire/time.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -37,11 +38,16 @@ void make_slot(completion_queue& cq, std::uint64_t cqes) noexcept {
   cq.slots *= 2;
 }
 
-std::uint64_t now_ns() noexcept {
-  const auto since = std::chrono::system_clock::now().time_since_epoch();
+}  // namespace
+
+std::uint64_t completion_timestamp() noexcept {
+  const auto since = clock::is_simulated() ? clock::now().time_since_epoch()
+                                           : std::chrono::system_clock::now().time_since_epoch();
   return static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(since).count());
 }
+
+namespace {
 
 /// Queues the event of an arm, which announces all entries of the queue.
 void raise_event(completion_queue& cq) noexcept {
@@ -90,7 +96,7 @@ bool completion_writer::push(const completion& cqe, bool solicited) noexcept {
   }
   if (cqe.wc.status != IBV_WC_SUCCESS) solicited = true;  // ibv_req_notify_cq(3)
   make_slot(cq, count + cq.hidden);
-  if (!cq.timestamps.empty()) cq.timestamps[slot_index(cq, cq.tail)] = now_ns();
+  if (!cq.timestamps.empty()) cq.timestamps[slot_index(cq, cq.tail)] = completion_timestamp();
   at(cq, cq.tail++) = cqe;
   if (cq.withheld) {
     ++cq.hidden;

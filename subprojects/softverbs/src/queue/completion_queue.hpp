@@ -70,6 +70,9 @@ struct completion_queue {
 /// Queues IBV_EVENT_CQ_ERR; defined in object/, which knows contexts.
 void raise_cq_error(completion_queue& cq) noexcept;
 
+/// Returns nanoseconds since 1970, or of a simulation: the clock of timestamps.
+[[nodiscard]] std::uint64_t completion_timestamp() noexcept;
+
 /// Adds entries under one lock of the queue.
 class completion_writer {
  public:

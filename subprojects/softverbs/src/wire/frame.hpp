@@ -9,6 +9,7 @@ namespace softverbs {
 
 /// The kinds of frames: requests, then answers.
 enum class frame_kind : std::uint8_t {
+  lost,  ///< a frame that a simulation has lost
   send = 1,
   write,
   read,

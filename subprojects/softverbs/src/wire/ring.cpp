@@ -57,6 +57,12 @@ void ring_producer::publish(std::size_t bytes) noexcept {
   view_.control->tail.store(tail);
 }
 
+const frame_header& ring_producer::hold(std::size_t bytes) noexcept {
+  const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
+  tail_.store(tail + bytes, std::memory_order_relaxed);
+  return *reinterpret_cast<const frame_header*>(view_.data + (tail & ring_mask));
+}
+
 bool ring_producer::claim_doorbell() noexcept {
   return view_.control->doorbell_wanted.load() != 0 &&
          view_.control->doorbell_wanted.exchange(0) != 0;
@@ -118,6 +124,13 @@ bool ring_consumer::claim_space_doorbell() noexcept {
 
 void ring_consumer::want_doorbell(bool wanted) noexcept {
   view_.control->doorbell_wanted.store(wanted);
+}
+
+void ring_consumer::show_next(bool is_lost) noexcept {
+  const std::uint64_t shown = view_.control->tail.load();
+  auto& header = *reinterpret_cast<frame_header*>(view_.data + (shown & ring_mask));
+  if (is_lost) header.kind = frame_kind::lost;
+  view_.control->tail.store(shown + frame_bytes(header.payload_bytes));
 }
 
 // ---- byte streams

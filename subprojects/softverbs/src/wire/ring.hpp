@@ -84,6 +84,8 @@ class ring_producer {
   /// Reserves `bytes` (see frame_bytes()) and stores their address in `to`.
   [[nodiscard]] ring_answer reserve(std::size_t bytes, std::byte*& to) noexcept;
   void publish(std::size_t bytes) noexcept;
+  /// In place of publish(): the consumer sees the frame by its show_next(). Returns its header.
+  const frame_header& hold(std::size_t bytes) noexcept;
   /// The bytes published so far. \thread any.
   [[nodiscard]] std::uint64_t published() const noexcept {
     return tail_.load(std::memory_order_relaxed);
@@ -126,6 +128,9 @@ class ring_consumer {
   [[nodiscard]] bool claim_space_doorbell() noexcept;
 
   void want_doorbell(bool wanted) noexcept;
+  /// Publishes the oldest frame that the producer holds, or one that says that it was lost. There
+  /// is such a frame.
+  void show_next(bool is_lost) noexcept;
 
  private:
   ring_view view_;

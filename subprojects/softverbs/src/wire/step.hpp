@@ -1,5 +1,7 @@
 #pragma once
 
+#include "wire/time.hpp"
+
 #include <sched.h>
 
 #include <atomic>
@@ -29,7 +31,7 @@ void unlock(const void* mutex) noexcept;
 void begin_thread() noexcept;
 void end_thread() noexcept;
 void yield() noexcept;
-[[nodiscard]] std::chrono::steady_clock::time_point now() noexcept;
+[[nodiscard]] clock::time_point now() noexcept;
 /// Waits, in steps, until the descriptor is readable or the time has passed (negative: for ever).
 /// Returns the rest of the time, to wait for in the kernel.
 std::chrono::nanoseconds wait(int fd, std::chrono::nanoseconds limit) noexcept;
@@ -93,9 +95,7 @@ inline void unlock(const void*) noexcept {}
 inline void begin_thread() noexcept {}
 inline void end_thread() noexcept {}
 inline void yield() noexcept { ::sched_yield(); }
-inline std::chrono::steady_clock::time_point now() noexcept {
-  return std::chrono::steady_clock::now();
-}
+inline clock::time_point now() noexcept { return clock::now(); }
 inline std::chrono::nanoseconds wait(int, std::chrono::nanoseconds limit) noexcept { return limit; }
 }  // namespace explorer
 

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace softverbs::test {
@@ -40,7 +41,8 @@ struct pair_options {
   std::uint8_t min_rnr_timer = 1;  // 10 us
   std::uint8_t rd_atomic = 4;
   std::uint32_t qkey = 0x1234;
-  std::uint64_t operations = 0;  // IBV_QP_EX_WITH_*; 0: ibv_create_qp makes the queue pair
+  std::uint64_t operations = 0;   // IBV_QP_EX_WITH_*; 0: ibv_create_qp makes the queue pair
+  std::optional<ibv_gid> peer{};  // The peer is on another host.
 };
 
 /// One end: its own context and PD, one CQ, one registered buffer.
@@ -124,6 +126,7 @@ class side {
     attr.dest_qp_num = peer_qpn;
     attr.rq_psn = psn;
     attr.ah_attr = path();
+    if (how_.peer) attr.ah_attr.grh.dgid = *how_.peer;
     attr.max_dest_rd_atomic = how_.rd_atomic;
     attr.min_rnr_timer = how_.min_rnr_timer;
     int mask = IBV_QP_STATE;

@@ -1,0 +1,228 @@
+#include "node/simulation.hpp"
+
+#include "node/gid_table.hpp"
+#include "node/node.hpp"
+
+#include <softverbs/simulation.h>
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <new>
+#include <optional>
+#include <span>
+#include <utility>
+
+// <softverbs/simulation.h>: hosts, and the links between them.
+
+using namespace softverbs;
+
+namespace {
+
+// link(2) and clock(3) have names of softverbs, too.
+
+class entered {
+ public:
+  explicit entered(simulated_host* host) noexcept : before_{simulated_host::enter(host)} {}
+  entered(const entered&) = delete;
+  ~entered() { simulated_host::enter(before_); }
+
+ private:
+  simulated_host* const before_;
+};
+
+}  // namespace
+
+struct softverbs_host final : simulated_host {
+  softverbs_host(const softverbs_world& w, std::span<const ibv_gid> gids, std::uint16_t slot,
+                 std::uint32_t first_index)
+      : simulated_host{gids, slot, first_index}, world{w} {}
+
+  struct peer_end {
+    softverbs_host* host = nullptr;
+    softverbs::link* far_end = nullptr;
+    std::uint32_t generation = 0;
+  };
+
+  void on_work() noexcept override { world.has_work(world.context, this); }
+  void on_sent(softverbs::link& by, const frame_header& header) noexcept override;
+  void on_peer_work(softverbs::link& of) noexcept override;
+  void on_end(softverbs::link& one) noexcept override;
+  void on_start(softverbs::link& one) noexcept override;
+  bool connect(const node_address& to, softverbs::link::setup& how) noexcept override;
+
+  [[nodiscard]] softverbs_end end_of(softverbs::link& one) noexcept {
+    return {this, &one, one.generation()};
+  }
+
+  const softverbs_world world;
+  /// The other ends, by link and generation: also of links that were closed, whose frames may still
+  /// be on their way.
+  std::map<std::pair<softverbs::link*, std::uint32_t>, peer_end> peers;
+  std::optional<peer_end> connecting;  ///< the peer's end of the link that is about to start
+};
+
+namespace {
+
+/// Returns the link of an end that is still one; null: it was closed.
+softverbs::link* link_of(const softverbs_end& end) noexcept {
+  auto* const one = static_cast<softverbs::link*>(end.link);
+  return one->generation() == end.generation && one->current() != softverbs::link::state::free
+             ? one
+             : nullptr;
+}
+
+void arrive(const softverbs_end& from, bool is_lost) noexcept {
+  softverbs_end to;
+  if (softverbs_peer_end(&from, &to) == 0) return;
+  link_of(to)->arrive(is_lost);
+  to.host->on_work();
+}
+
+}  // namespace
+
+void softverbs_host::on_start(softverbs::link& one) noexcept {
+  // The accepting end starts first, and learns of the other when that starts.
+  const peer_end peer = std::exchange(connecting, std::nullopt).value_or(peer_end{});
+  peers[{&one, one.generation()}] = peer;
+  if (peer.host != nullptr)
+    peer.host->peers[{peer.far_end, peer.generation}] = {this, &one, one.generation()};
+}
+
+void softverbs_host::on_sent(softverbs::link& by, const frame_header& header) noexcept {
+  const softverbs_end from = end_of(by);
+  const softverbs_frame frame{
+      .bytes = header.payload_bytes,
+      .source_qpn = header.source_qpn,
+      .destination_qpn = header.destination_qpn,
+      .psn = header.psn,
+      .kind = static_cast<std::uint8_t>(header.kind),
+      .is_answer = header.kind >= frame_kind::ack,
+      .may_be_lost = header.transport == service::ud || header.transport == service::uc};
+  world.sent(world.context, &from, &frame);
+}
+
+void softverbs_host::on_peer_work(softverbs::link& of) noexcept {
+  if (const auto found = peers.find({&of, of.generation()});
+      found != peers.end() && found->second.host != nullptr)
+    found->second.host->on_work();
+}
+
+void softverbs_host::on_end(softverbs::link& one) noexcept {
+  const softverbs_end end = end_of(one);
+  world.ended(world.context, &end);
+}
+
+bool softverbs_host::connect(const node_address& to, softverbs::link::setup& how) noexcept {
+  ibv_gid gid;
+  std::memcpy(&gid, &to.host, sizeof gid);
+  softverbs_host* const peer = world.find(world.context, &gid, process_slot(to.slot));
+  if (peer == nullptr || peer->local_node() == nullptr) return false;
+  node_address own{.slot = how.own_slot};
+  std::memcpy(&own.host, &gids().front(), sizeof own.host);
+  how.memory.reset(ring_memory::create_file());
+  unique_fd theirs{::fcntl(how.memory.get(), F_DUPFD_CLOEXEC, 0)};
+  if (!how.memory || !theirs) return false;
+  how.network = this;
+  softverbs::link* accepted = nullptr;
+  {
+    const entered as{peer};
+    accepted = peer->local_node()->accept_simulated(own, std::move(theirs));
+  }
+  if (accepted == nullptr) return false;
+  connecting = {peer, accepted, accepted->generation()};
+  return true;
+}
+
+extern "C" {
+
+void softverbs_simulate_time(const std::int64_t* nanoseconds) {
+  softverbs::clock::simulate(nanoseconds);
+}
+
+softverbs_host* softverbs_add_host(const softverbs_world* world, const ibv_gid* gids,
+                                   unsigned gid_count, std::uint16_t slot,
+                                   std::uint32_t first_qpn) {
+  if (gid_count == 0 || gid_count > gids_max || slot >= process_slots) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  try {
+    return new softverbs_host{*world, {gids, gid_count}, slot, first_qpn & index_mask};
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+}
+
+softverbs_host* softverbs_enter_host(softverbs_host* host) {
+  return static_cast<softverbs_host*>(simulated_host::enter(host));
+}
+
+void softverbs_kill_host(softverbs_host* host) {
+  const entered as{host};
+  if (host->local_node() != nullptr) host->local_node()->die();
+}
+
+int softverbs_remove_host(softverbs_host* host) {
+  if (host->local_node() != nullptr && host->local_node()->is_open()) return EBUSY;
+  delete host;
+  return 0;
+}
+
+unsigned softverbs_list_steps(softverbs_host* host, softverbs_step* steps, unsigned most) {
+  unsigned count = 0;
+  const auto add = [&](softverbs_step_kind kind, void* one) {
+    if (count < most) steps[count++] = {kind, one};
+  };
+  node* const local = host->local_node();
+  if (local == nullptr || !local->is_open()) return 0;
+  if (local->has_kicks()) add(SOFTVERBS_RUN, nullptr);
+  if (local->next_deadline() <= softverbs::clock::now()) add(SOFTVERBS_TIME, nullptr);
+  for (std::uint32_t n = 0; n < local->link_count(); ++n) {
+    softverbs::link& one = local->link_at(n);
+    if (one.up() && (one.has_work() || one.has_space_for_waiters())) add(SOFTVERBS_LINK, &one);
+  }
+  return count;
+}
+
+void softverbs_do_step(softverbs_host* host, const softverbs_step* step) {
+  node* const local = host->local_node();
+  if (local == nullptr || !local->is_open()) return;
+  const entered as{host};
+  switch (step->kind) {
+    case SOFTVERBS_RUN: static_cast<void>(local->run_next_kick()); break;
+    case SOFTVERBS_TIME: static_cast<void>(local->run_due()); break;
+    case SOFTVERBS_LINK:
+      static_cast<void>(local->serve_link(*static_cast<softverbs::link*>(step->link), true));
+      break;
+  }
+}
+
+std::int64_t softverbs_next_timer(const softverbs_host* host) {
+  const node* const local = host->local_node();
+  return local == nullptr ? INT64_MAX : local->next_deadline().time_since_epoch().count();
+}
+
+void softverbs_deliver(const softverbs_end* from) { arrive(*from, false); }
+
+void softverbs_lose(const softverbs_end* from) { arrive(*from, true); }
+
+int softverbs_peer_end(const softverbs_end* end, softverbs_end* peer) {
+  const auto& peers = end->host->peers;
+  const auto found = peers.find({static_cast<softverbs::link*>(end->link), end->generation});
+  if (found == peers.end() || found->second.host == nullptr) return 0;
+  *peer = {found->second.host, found->second.far_end, found->second.generation};
+  return link_of(*peer) != nullptr ? 1 : 0;
+}
+
+void softverbs_end_link(const softverbs_end* end) {
+  softverbs::link* const one = link_of(*end);
+  if (one == nullptr) return;
+  const entered as{end->host};
+  end->host->local_node()->finish(*one);
+}
+
+}  // extern "C"

@@ -1,0 +1,178 @@
+#pragma once
+
+#include "qp/pair.hpp"
+
+#include <softverbs/simulation.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace softverbs::test {
+
+/// A world of hosts that does the first thing there is to do, and moves the time when there is
+/// none.
+class plain_world {
+ public:
+  plain_world() { softverbs_simulate_time(&now); }
+  plain_world(const plain_world&) = delete;
+  ~plain_world() {
+    for (softverbs_host* const host : hosts) CHECK(softverbs_remove_host(host) == 0);
+    softverbs_simulate_time(nullptr);
+  }
+
+  softverbs_host* add(unsigned number) {
+    const ibv_gid gid = gid_of(number);
+    const softverbs_world calls{this, &has_work, &sent, &ended, &find};
+    hosts.push_back(softverbs_add_host(&calls, &gid, 1, std::uint16_t(number), 7));
+    REQUIRE(hosts.back() != nullptr);
+    return hosts.back();
+  }
+  static ibv_gid gid_of(unsigned number) {
+    ibv_gid gid{};
+    gid.raw[0] = 0xfd;
+    gid.raw[15] = std::uint8_t(number);
+    return gid;
+  }
+
+  /// Does one step of a host; false: there is none.
+  bool step() {
+    for (softverbs_host* const host : hosts) {
+      std::array<softverbs_step, 8> steps;
+      if (softverbs_list_steps(host, steps.data(), steps.size()) == 0) continue;
+      softverbs_do_step(host, &steps[0]);
+      return true;
+    }
+    return false;
+  }
+  void work() {
+    while (step()) {
+    }
+  }
+  /// Lets the oldest frame arrive, and be taken; false: none is under way.
+  bool deliver() {
+    if (in_flight.empty()) return false;
+    const softverbs_end from = in_flight.front().first;
+    in_flight.pop_front();
+    softverbs_deliver(&from);
+    work();
+    return true;
+  }
+  /// Goes on until nothing is left to do at this time.
+  void run() {
+    do work();
+    while (deliver() || end_links());
+  }
+  /// Goes on until `done`, and moves the time to the next timer when nothing else is left.
+  template <class Done>
+  void run_until(Done done) {
+    for (run(); !done(); run()) {
+      std::int64_t next = INT64_MAX;
+      for (const softverbs_host* const host : hosts)
+        next = std::min(next, softverbs_next_timer(host));
+      REQUIRE(next != INT64_MAX);
+      now = std::max(now, next);
+    }
+  }
+
+  std::int64_t now = 1'000'000'000;
+  std::vector<softverbs_host*> hosts;
+  std::deque<std::pair<softverbs_end, softverbs_frame>> in_flight;
+  std::deque<softverbs_end> ending;
+  std::string trace;
+  bool is_cut = false;
+
+ private:
+  /// Closes both ends of each link that has ended; false: none has.
+  bool end_links() {
+    if (ending.empty()) return false;
+    for (; !ending.empty(); ending.pop_front()) {
+      softverbs_end peer;
+      const bool has_peer = softverbs_peer_end(&ending.front(), &peer) != 0;
+      softverbs_end_link(&ending.front());
+      if (has_peer) softverbs_end_link(&peer);
+    }
+    return true;
+  }
+  static plain_world& of(void* context) { return *static_cast<plain_world*>(context); }
+  static void has_work(void*, softverbs_host*) {}
+  static void sent(void* context, const softverbs_end* from, const softverbs_frame* frame) {
+    plain_world& w = of(context);
+    w.in_flight.emplace_back(*from, *frame);
+    w.trace += std::to_string(frame->source_qpn) + '>' + std::to_string(frame->destination_qpn) +
+               ' ' + std::to_string(frame->kind) + ' ' + std::to_string(frame->bytes) + '\n';
+  }
+  static void ended(void* context, const softverbs_end* end) { of(context).ending.push_back(*end); }
+  static softverbs_host* find(void* context, const ibv_gid* gid, std::uint16_t slot) {
+    plain_world& w = of(context);
+    if (w.is_cut || gid->raw[15] != slot || slot == 0 || slot > w.hosts.size()) return nullptr;
+    return w.hosts[slot - 1u];
+  }
+};
+
+/// Makes the calls of a block those of a host.
+class on_host {
+ public:
+  explicit on_host(softverbs_host* host) : before_{softverbs_enter_host(host)} {}
+  on_host(const on_host&) = delete;
+  ~on_host() { softverbs_enter_host(before_); }
+
+ private:
+  softverbs_host* before_;
+};
+
+/// Two connected queue pairs on two hosts of a world.
+class far_pair {
+ public:
+  explicit far_pair(pair_options how = {}) {
+    for (const unsigned number : {1u, 2u}) {
+      const on_host here{world.add(number)};
+      how.peer = plain_world::gid_of(3 - number);
+      side_of(number) = std::make_unique<side>(how);
+      side_of(number)->to_init();
+    }
+    for (const unsigned number : {1u, 2u}) {
+      const on_host here{host(number)};
+      side& own = *side_of(number);
+      own.to_rtr(side_of(3 - number)->qp->qp_num, 0);
+      own.to_rts(0);
+    }
+  }
+  ~far_pair() {
+    for (const unsigned number : {1u, 2u}) {
+      const on_host here{host(number)};
+      side_of(number).reset();
+    }
+    world.run();
+  }
+  [[nodiscard]] side& a() const { return *sides_[0]; }
+  [[nodiscard]] side& b() const { return *sides_[1]; }
+  [[nodiscard]] softverbs_host* host(unsigned number) const { return world.hosts[number - 1u]; }
+  /// Posts on `a`'s host.
+  void send(const ibv_send_wr& wr, std::vector<ibv_sge> list) {
+    const on_host here{host(1)};
+    REQUIRE(a().send(wr, std::move(list)) == 0);
+  }
+  /// Returns the next completion of one side; fails the test if none comes.
+  ibv_wc completion(unsigned number) {
+    ibv_wc wc{};
+    world.run_until([&] {
+      const on_host here{host(number)};
+      return verb::poll_cq(side_of(number)->cq, 1, &wc) == 1;
+    });
+    return wc;
+  }
+
+  plain_world world;
+
+ private:
+  std::unique_ptr<side>& side_of(unsigned number) { return sides_[number - 1u]; }
+  std::array<std::unique_ptr<side>, 2> sides_;
+};
+
+}  // namespace softverbs::test
