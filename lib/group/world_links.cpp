@@ -26,8 +26,6 @@ constexpr std::chrono::milliseconds redial_delay{50};
 /// How long a peer that was let in may take until its connection is there.
 constexpr std::chrono::seconds handshake_max{5};
 constexpr std::string_view crossing = "the lower rank connects";
-const failure cut_off_by_others{
-    .code = errc::rank_failed, .call = "group", .detail = "the others have cut off this one"};
 constexpr std::string_view not_met = "this rank has not met the others yet";
 constexpr std::string_view connected_already = "that rank is connected already";
 // The answers of a rank to one that asks whether it was cut off.
@@ -91,6 +89,10 @@ group_options checked(const group_options& o) {
 }
 
 task<> say_goodbye(connection conn) { co_await conn.close(); }
+
+failure cut_off_by_others() noexcept {
+  return {.code = errc::rank_failed, .call = "group", .detail = "the others have cut off this one"};
+}
 
 bool says(const failure& why, std::string_view text) noexcept {
   return why.code == errc::refused && why.detail.view().find(text) != std::string_view::npos;
@@ -288,7 +290,7 @@ task<> world::dial(rank_peer& p) {
       co_return;
     }
     const failure why = made.failure();
-    if (says(why, is_cut_off)) co_return give_up(cut_off_by_others);
+    if (says(why, is_cut_off)) co_return give_up(cut_off_by_others());
     const bool may_be_late =
         says(why, not_met) || (roster_.may_come_late && why.code == std::errc::connection_refused);
     if (!executor_.is_past(p.expected_until)) continue;
@@ -325,7 +327,7 @@ task<> world::ask(rank_peer& p) {
     return made.has_failure() && says(made.failure(), text);
   };
   if (is_told(is_cut_off) || (is_told(is_not_cut_off) && p.rank < rank()))
-    co_return give_up(cut_off_by_others);
+    co_return give_up(cut_off_by_others());
   cut_off(p.rank, failure{*p.why});
 }
 
