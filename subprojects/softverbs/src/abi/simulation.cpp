@@ -39,6 +39,11 @@ struct softverbs_host final : simulated_host {
   softverbs_host(const softverbs_world& w, std::span<const ibv_gid> gids, std::uint16_t slot,
                  std::uint32_t first_index)
       : simulated_host{gids, slot, first_index}, world{w} {}
+  ~softverbs_host() override {
+    // Nobody finds a link of a host that is gone.
+    for (const auto& [end, peer] : peers)
+      if (peer.host != nullptr) peer.host->peers.erase({peer.far_end, peer.generation});
+  }
 
   struct peer_end {
     softverbs_host* host = nullptr;

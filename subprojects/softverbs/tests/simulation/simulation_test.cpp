@@ -99,6 +99,19 @@ TEST_CASE("a frame arrives although its sender is gone", "[simulation]") {
   CHECK(has_bytes_of(both.a(), both.b(), 64));
 }
 
+TEST_CASE("a host that was removed is no peer any more", "[simulation]") {
+  far_pair both;
+  both.send(one_sided(IBV_WR_RDMA_WRITE, both.b()), {both.a().piece(0, 64)});
+  both.world.work();
+  REQUIRE(both.world.in_flight.size() == 1);
+  const softverbs_end from = both.world.in_flight.front().first;
+  softverbs_end peer;
+  REQUIRE(softverbs_peer_end(&from, &peer) == 1);
+  both.remove(2);
+  CHECK(softverbs_peer_end(&from, &peer) == 0);
+  softverbs_deliver(&from);
+}
+
 TEST_CASE("a link that ends before a request was answered is opened again", "[simulation]") {
   far_pair both{{.timeout = 14, .retry_cnt = 7}};
   both.a().fill(0, 64, 3);

@@ -22,7 +22,8 @@ class plain_world {
   plain_world() { softverbs_simulate_time(&now); }
   plain_world(const plain_world&) = delete;
   ~plain_world() {
-    for (softverbs_host* const host : hosts) CHECK(softverbs_remove_host(host) == 0);
+    for (softverbs_host* const host : hosts)
+      if (host != nullptr) CHECK(softverbs_remove_host(host) == 0);
     softverbs_simulate_time(nullptr);
   }
 
@@ -43,6 +44,7 @@ class plain_world {
   /// Does one step of a host; false: there is none.
   bool step() {
     for (softverbs_host* const host : hosts) {
+      if (host == nullptr) continue;
       std::array<softverbs_step, 8> steps;
       if (softverbs_list_steps(host, steps.data(), steps.size()) == 0) continue;
       softverbs_do_step(host, &steps[0]);
@@ -74,7 +76,7 @@ class plain_world {
     for (run(); !done(); run()) {
       std::int64_t next = INT64_MAX;
       for (const softverbs_host* const host : hosts)
-        next = std::min(next, softverbs_next_timer(host));
+        if (host != nullptr) next = std::min(next, softverbs_next_timer(host));
       REQUIRE(next != INT64_MAX);
       now = std::max(now, next);
     }
@@ -145,10 +147,19 @@ class far_pair {
   }
   ~far_pair() {
     for (const unsigned number : {1u, 2u}) {
+      if (host(number) == nullptr) continue;
       const on_host here{host(number)};
       side_of(number).reset();
     }
     world.run();
+  }
+  /// Ends a host's process, and removes the host.
+  void remove(unsigned number) {
+    {
+      const on_host here{host(number)};
+      side_of(number).reset();
+    }
+    REQUIRE(softverbs_remove_host(std::exchange(world.hosts[number - 1u], nullptr)) == 0);
   }
   [[nodiscard]] side& a() const { return *sides_[0]; }
   [[nodiscard]] side& b() const { return *sides_[1]; }
