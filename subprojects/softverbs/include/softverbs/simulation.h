@@ -63,7 +63,7 @@ struct softverbs_host *softverbs_add_host(const struct softverbs_world *world,
 struct softverbs_host *softverbs_enter_host(struct softverbs_host *host);
 /* The host's process is gone: its links end, and whatever it does afterwards reaches nobody. */
 void softverbs_kill_host(struct softverbs_host *host);
-/* Removes a host, whose devices are closed. EBUSY: they are not. */
+/* Removes a host, whose devices are closed, and all ends that are its. EBUSY: they are not. */
 int softverbs_remove_host(struct softverbs_host *host);
 
 enum softverbs_step_kind {

@@ -40,7 +40,7 @@ struct softverbs_host final : simulated_host {
                  std::uint32_t first_index)
       : simulated_host{gids, slot, first_index}, world{w} {}
   ~softverbs_host() override {
-    // Nobody finds a link of a host that is gone.
+    // The other hosts find no link of one that is gone.
     for (const auto& [end, peer] : peers)
       if (peer.host != nullptr) peer.host->peers.erase({peer.far_end, peer.generation});
   }

@@ -159,7 +159,9 @@ class far_pair {
       const on_host here{host(number)};
       side_of(number).reset();
     }
-    REQUIRE(softverbs_remove_host(std::exchange(world.hosts[number - 1u], nullptr)) == 0);
+    softverbs_host* const gone = std::exchange(world.hosts[number - 1u], nullptr);
+    REQUIRE(softverbs_remove_host(gone) == 0);
+    std::erase_if(world.ending, [&](const softverbs_end& end) { return end.host == gone; });
   }
   [[nodiscard]] side& a() const { return *sides_[0]; }
   [[nodiscard]] side& b() const { return *sides_[1]; }
