@@ -60,7 +60,7 @@ class CORDMA_EXPORT host {
   [[nodiscard]] cordma::endpoint endpoint(std::uint16_t port) const;
   /// Starts the host's program on a runtime of its own, when the world runs. A host runs one
   /// program at a time. Clock, reactor and device of the options are the world's.
-  void start(callback<task<>(runtime&)> program, callback<runtime_options()> options = {});
+  void start(callback<task<>(runtime&)> program, const callback<runtime_options()>& options = {});
   /// The process dies without a word: its peers hear nothing more of it. It can be started again.
   void kill();
   /// Returns true from `start` until the program ends, or is killed.

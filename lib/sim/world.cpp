@@ -23,7 +23,7 @@ const std::string& host::name() const noexcept { return state_.name(); }
 cordma::endpoint host::endpoint(std::uint16_t port) const {
   return {address_text(state_.gid()), port};
 }
-void host::start(callback<task<>(runtime&)> program, callback<runtime_options()> options) {
+void host::start(callback<task<>(runtime&)> program, const callback<runtime_options()>& options) {
   state_.start(std::move(program), options);
 }
 void host::kill() { state_.kill(); }

@@ -22,8 +22,8 @@ struct softverbs_host;
 
 /* One end of a route between two hosts. It is no end any more after `ended` was told of it. */
 struct softverbs_end {
-  struct softverbs_host *host;
-  void *link;
+  struct softverbs_host* host;
+  void* link;
   uint32_t generation;
 };
 
@@ -32,39 +32,39 @@ struct softverbs_frame {
   uint32_t bytes; /* of the message, without the header */
   uint32_t source_qpn, destination_qpn;
   uint32_t psn;
-  uint8_t kind;      /* frame_kind of softverbs: for traces */
-  uint8_t is_answer; /* 1: an acknowledgement, or the bytes that a request asked for */
+  uint8_t kind;        /* frame_kind of softverbs: for traces */
+  uint8_t is_answer;   /* 1: an acknowledgement, or the bytes that a request asked for */
   uint8_t may_be_lost; /* 1: of an unconnected or unreliable queue pair */
 };
 
 /* The caller. All functions are called in the middle of verbs and steps: they note, and return. */
 struct softverbs_world {
-  void *context;
+  void* context;
   /* The host has steps that can be done. */
-  void (*has_work)(void *context, struct softverbs_host *host);
+  void (*has_work)(void* context, struct softverbs_host* host);
   /* That end has sent a frame, behind those that it sent before. */
-  void (*sent)(void *context, const struct softverbs_end *from,
-               const struct softverbs_frame *frame);
+  void (*sent)(void* context, const struct softverbs_end* from,
+               const struct softverbs_frame* frame);
   /* That end has failed, or was closed. softverbs_end_link() it, and its peer when that hears. */
-  void (*ended)(void *context, const struct softverbs_end *end);
+  void (*ended)(void* context, const struct softverbs_end* end);
   /* Returns the host with this GID and slot of a process; NULL: nobody, or out of reach. */
-  struct softverbs_host *(*find)(void *context, const union ibv_gid *gid, uint16_t slot);
+  struct softverbs_host* (*find)(void* context, const union ibv_gid* gid, uint16_t slot);
 };
 
 /* The time of all hosts is *nanoseconds from now on; NULL: CLOCK_MONOTONIC. Not negative. */
-void softverbs_simulate_time(const int64_t *nanoseconds);
+void softverbs_simulate_time(const int64_t* nanoseconds);
 
 /* Adds a host. `slot` is part of its queue pairs' numbers (at most 1023), and `first_qpn` what the
  * first of these begins with. Returns NULL and errno: EINVAL, ENOMEM. */
-struct softverbs_host *softverbs_add_host(const struct softverbs_world *world,
-                                          const union ibv_gid *gids, unsigned gid_count,
+struct softverbs_host* softverbs_add_host(const struct softverbs_world* world,
+                                          const union ibv_gid* gids, unsigned gid_count,
                                           uint16_t slot, uint32_t first_qpn);
 /* Makes the next calls those of this host; NULL: of the process itself. Returns the host before. */
-struct softverbs_host *softverbs_enter_host(struct softverbs_host *host);
+struct softverbs_host* softverbs_enter_host(struct softverbs_host* host);
 /* The host's process is gone: its links end, and whatever it does afterwards reaches nobody. */
-void softverbs_kill_host(struct softverbs_host *host);
+void softverbs_kill_host(struct softverbs_host* host);
 /* Removes a host, whose devices are closed, and all ends that are its. EBUSY: they are not. */
-int softverbs_remove_host(struct softverbs_host *host);
+int softverbs_remove_host(struct softverbs_host* host);
 
 enum softverbs_step_kind {
   SOFTVERBS_RUN,  /* a queue pair that was kicked goes on */
@@ -73,24 +73,24 @@ enum softverbs_step_kind {
 };
 struct softverbs_step {
   enum softverbs_step_kind kind;
-  void *link;
+  void* link;
 };
 /* Writes the steps that can be done now, at most `most`. Returns their number. */
-unsigned softverbs_list_steps(struct softverbs_host *host, struct softverbs_step *steps,
+unsigned softverbs_list_steps(struct softverbs_host* host, struct softverbs_step* steps,
                               unsigned most);
 /* Does one of the steps that were listed; one that is not there any more does nothing. */
-void softverbs_do_step(struct softverbs_host *host, const struct softverbs_step *step);
+void softverbs_do_step(struct softverbs_host* host, const struct softverbs_step* step);
 /* Returns the time of the next timer; INT64_MAX: there is none. */
-int64_t softverbs_next_timer(const struct softverbs_host *host);
+int64_t softverbs_next_timer(const struct softverbs_host* host);
 
 /* The oldest frame under way arrives. The peer sees it in its next step. */
-void softverbs_deliver(const struct softverbs_end *from);
+void softverbs_deliver(const struct softverbs_end* from);
 /* The oldest frame under way, one that may be lost, does not arrive. */
-void softverbs_lose(const struct softverbs_end *from);
+void softverbs_lose(const struct softverbs_end* from);
 /* Gives the other end; 0: there is none any more. */
-int softverbs_peer_end(const struct softverbs_end *end, struct softverbs_end *peer);
+int softverbs_peer_end(const struct softverbs_end* end, struct softverbs_end* peer);
 /* This end takes what had arrived, and is closed. */
-void softverbs_end_link(const struct softverbs_end *end);
+void softverbs_end_link(const struct softverbs_end* end);
 
 #ifdef __cplusplus
 }

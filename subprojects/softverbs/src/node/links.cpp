@@ -159,8 +159,8 @@ void node::accept(accepted_peer&& accepted) noexcept {
   start_link({accepted.from, std::move(accepted.socket), std::move(accepted.memory), false, slot_});
 }
 
+/// Takes no lock: the caller, which is the only thread, holds that of another node.
 link* node::accept_simulated(const node_address& from, unique_fd memory) noexcept {
-  const std::lock_guard lock{directory_};
   if (users_ == 0 || protocol_.stopping() || !has_room_for(from)) return nullptr;
   return start_link({from, {}, std::move(memory), false, slot_, false, simulated_});
 }
