@@ -29,7 +29,11 @@ std::size_t chunk_store::limit_possible(std::size_t wanted, std::size_t chunk_by
   const auto is_possible = [&](std::size_t limit) {
     return mapping::is_possible(rounded_up(limit, chunk_bytes) * spare_factor, chunk_bytes);
   };
-  while (wanted > chunk_bytes && !is_possible(wanted)) wanted = std::max(wanted / 2, chunk_bytes);
+  if (is_possible(wanted)) return wanted;
+  // Addresses are scarce. Other allocators, stacks and queues need some, too: a quarter of what is
+  // left is enough.
+  while (wanted > chunk_bytes && !is_possible(4 * wanted))
+    wanted = std::max(wanted / 2, chunk_bytes);
   return wanted;
 }
 
