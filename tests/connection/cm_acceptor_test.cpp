@@ -209,13 +209,19 @@ TEST_CASE("a plain client and another program's server talk", "[connection][devi
 
 TEST_CASE("a client of rdma_cm that never gets ready is refused at the deadline",
           "[connection][device][rdma_cm][N4]") {
-  cm_runtime r;
+  manual_clock clock;
+  runtime_options options;
+  options.executor.clock = &clock;
+  cm_runtime r{std::move(options)};
   listener acceptor = r.listen(plain(), {.handshake_timeout = 50ms});
   socket_address to = r.address;
   to.set_port(acceptor.local_endpoint().port);
   foreign_peer client;
   std::thread foreign{[&] { client.connect(to, cm::test::bytes_of("hello")); }};
-  r.rt.run(test::until(r.rt.executor(), [&] { return acceptor.counters().rejected == 1; }));
+  r.rt.run(test::until(r.rt.executor(), [&] {
+    clock.advance(1ms);
+    return acceptor.counters().rejected == 1;
+  }));
   foreign.join();
   CHECK(acceptor.last_rejection()->code == make_error_code(errc::timed_out));
   auto [next, server] =
