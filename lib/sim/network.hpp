@@ -19,7 +19,15 @@ class world_state;
 class network {
  public:
   explicit network(world_state& w) noexcept : world_{w} {}
-  [[nodiscard]] softverbs_world calls() noexcept { return {this, &has_work, &sent, &ended, &find}; }
+  [[nodiscard]] softverbs_world calls() noexcept {
+    softverbs_world calls{};
+    calls.context = this;
+    calls.has_work = &has_work;
+    calls.sent = &sent;
+    calls.ended = &ended;
+    calls.find = &find;
+    return calls;
+  }
   /// Has `f` called when a message of one host to another arrives, after what `last` tells; moves
   /// `last`.
   void post(const host_state& from, const host_state& to, time_point& last, callback<void()> f);

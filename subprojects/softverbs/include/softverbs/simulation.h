@@ -37,7 +37,8 @@ struct softverbs_frame {
   uint8_t may_be_lost; /* 1: of an unconnected or unreliable queue pair */
 };
 
-/* The caller. All functions are called in the middle of verbs and steps: they note, and return. */
+/* The caller. All functions but `called` are called in the middle of verbs and steps: they note,
+ * and return. Those that may be NULL are then not asked. */
 struct softverbs_world {
   void* context;
   /* The host has steps that can be done. */
@@ -49,6 +50,17 @@ struct softverbs_world {
   void (*ended)(void* context, const struct softverbs_end* end);
   /* Returns the host with this GID and slot of a process; NULL: nobody, or out of reach. */
   struct softverbs_host* (*find)(void* context, const union ibv_gid* gid, uint16_t slot);
+  /* The host's process calls a verb of softverbs_fail_call()'s list, and nothing of it was done
+   * yet: steps may be done here and frames arrive, also of this host. Returns 0, or the errno with
+   * which the verb fails; a verb that destroys or closes an object goes on. `ctx` is NULL for
+   * ibv_open_device. ibv_create_ah_from_wc is the two verbs that it is made of. May be NULL. */
+  int (*called)(void* context, struct softverbs_host* host, const char* verb,
+                struct ibv_context* ctx);
+  /* The host's device has written `length` bytes of its process's memory: a piece of a message. The
+   * key is that of the peer's WRITE or atomic; 0: a receive, or what the host itself asked for. Of
+   * a piece in unmapped memory it does not tell. May be NULL. */
+  void (*written)(void* context, struct softverbs_host* host, uint64_t address, uint64_t length,
+                  uint32_t remote_key);
 };
 
 /* The time of all hosts is *nanoseconds from now on; NULL: CLOCK_MONOTONIC. Not negative. */

@@ -24,6 +24,20 @@ int due_fault(std::atomic<std::uint64_t>& fault) noexcept {
   return 0;
 }
 
+constexpr bool ends_object(std::string_view verb) noexcept {
+  return verb.starts_with("ibv_close_") || verb.starts_with("ibv_dealloc_") ||
+         verb.starts_with("ibv_dereg_") || verb.starts_with("ibv_destroy_");
+}
+
+/// Tells the simulation of a call. Returns the error with which the verb fails there.
+int refusal_of_simulation(std::string_view verb, ibv_context* ctx) noexcept {
+  simulated_host* const host =
+      ctx != nullptr ? soft(ctx).local_node->simulated() : simulated_host::current();
+  if (host == nullptr) return 0;
+  const int error = host->on_call(verb.data(), ctx);  // A literal: it ends with a null.
+  return ends_object(verb) ? 0 : error;
+}
+
 }  // namespace
 
 bool orphaned(ibv_context* ctx) noexcept {
@@ -31,7 +45,9 @@ bool orphaned(ibv_context* ctx) noexcept {
 }
 
 int refusal(verb_name verb, ibv_context* ctx) noexcept {
-  return orphaned(ctx) ? EIO : due_fault(faults[verb.index]);
+  if (orphaned(ctx)) return EIO;
+  if (const int error = refusal_of_simulation(verbs[verb.index], ctx)) return error;
+  return due_fault(faults[verb.index]);
 }
 
 void fail_call(std::size_t verb, unsigned nth, int error) noexcept {

@@ -86,7 +86,8 @@ struct verb_name {
 };
 
 // Each entry point tests only `needs_checks` (node/node.hpp). The flag is set once a program
-// requests a fault (softverbs.h), and in a forked child, whose inherited objects answer EIO.
+// requests a fault (softverbs.h), and in a forked child, whose inherited objects answer EIO. A
+// simulated host that wants to hear of calls sets it, too.
 
 /// The error with which the verb must fail now, or 0.
 int refusal(verb_name verb, ibv_context* ctx) noexcept;

@@ -57,6 +57,13 @@ struct softverbs_host final : simulated_host {
   void on_end(softverbs::link& one) noexcept override;
   void on_start(softverbs::link& one) noexcept override;
   bool connect(const node_address& to, softverbs::link::setup& how) noexcept override;
+  int on_call(const char* verb, ibv_context* ctx) noexcept override {
+    return world.called == nullptr ? 0 : world.called(world.context, this, verb, ctx);
+  }
+  void on_written(const std::byte* at, std::uint64_t bytes, std::uint32_t rkey) noexcept override {
+    if (world.written == nullptr) return;
+    world.written(world.context, this, reinterpret_cast<std::uintptr_t>(at), bytes, rkey);
+  }
 
   [[nodiscard]] softverbs_end end_of(softverbs::link& one) noexcept {
     return {this, &one, one.generation()};
@@ -155,7 +162,9 @@ softverbs_host* softverbs_add_host(const softverbs_world* world, const ibv_gid* 
     return nullptr;
   }
   try {
-    return new softverbs_host{*world, {gids, gid_count}, slot, first_qpn & index_mask};
+    auto* const made = new softverbs_host{*world, {gids, gid_count}, slot, first_qpn & index_mask};
+    if (world->called != nullptr) entry::needs_checks.store(true);
+    return made;
   } catch (const std::bad_alloc&) {
     errno = ENOMEM;
     return nullptr;

@@ -23,8 +23,8 @@
 
 namespace softverbs {
 
-/// True if entry points must check for faults or a fork (abi/entry.hpp). The node sets the flag in
-/// a forked child.
+/// True if entry points must check for faults, a fork or a simulation (abi/entry.hpp). The node
+/// sets the flag in a forked child.
 namespace entry {
 extern std::atomic<bool> needs_checks;
 }
@@ -156,6 +156,7 @@ class node final : private engine_world {
   }
 
   // ---- a simulated node: steps in place of the engine's work (node/simulation.hpp)
+  [[nodiscard]] simulated_host* simulated() const noexcept { return simulated_; }
   [[nodiscard]] bool has_kicks() const noexcept { return kicked_count_.load() != 0; }
   /// Runs the queue pair that was kicked first, if there is one.
   bool run_next_kick() noexcept;

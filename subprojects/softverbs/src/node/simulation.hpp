@@ -4,6 +4,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -38,6 +39,13 @@ class simulated_host : public simulated_network {
   virtual void on_work() noexcept = 0;
   /// Makes a route to that address: memory, and the peer's end of it. False: nobody is there.
   virtual bool connect(const node_address& to, link::setup& how) noexcept = 0;
+  /// The device has written memory of the process. `rkey`: of the peer that did, or 0. \thread
+  /// under locks of queue pairs.
+  virtual void on_written(const std::byte* at, std::uint64_t bytes,
+                          std::uint32_t rkey) noexcept = 0;
+  /// The process calls a verb. Returns 0, or the error with which the verb fails. \thread holds no
+  /// lock, except the batch of ibv_wr_complete.
+  virtual int on_call(const char* verb, ibv_context* ctx) noexcept = 0;
 
  private:
   friend class node;

@@ -1,4 +1,5 @@
 #include "qp/data_path.hpp"
+#include "qp/device_writes.hpp"
 
 namespace softverbs {
 
@@ -54,7 +55,7 @@ scattered scatter(node& local_node, const ibv_pd* pd, sge_cursor& cursor, const 
     pinned pin;
     if (part.bytes == 0 || !pin_local(local_node, pd, part, IBV_ACCESS_LOCAL_WRITE, pin))
       return scattered::bad_sink;
-    if (!guarded_copy(pin.address(), from, part.bytes))
+    if (!store(local_node, pin.address(), from, part.bytes, no_rkey))
       return readable(from, part.bytes) ? scattered::bad_sink : scattered::bad_source;
     from += part.bytes;
     bytes -= part.bytes;

@@ -1,4 +1,5 @@
 #include "qp/data_path.hpp"
+#include "qp/device_writes.hpp"
 
 namespace softverbs {
 namespace {
@@ -31,8 +32,8 @@ reply take_write(queue_pair& qp, const incoming& piece) noexcept {
   const bool immediate = (header.flags & frame_flag::immediate) != 0;
   if (immediate && !fetch_receive(qp))
     return {.nak = nak_code::rnr, .rnr_timer = qp.attr.min_rnr_timer};
-  if (header.payload_bytes != 0 &&
-      !guarded_copy(pin.address() + header.offset, piece.bytes, header.payload_bytes)) {
+  if (header.payload_bytes != 0 && !store(*qp.local_node, pin.address() + header.offset,
+                                          piece.bytes, header.payload_bytes, header.rkey)) {
     if (!readable(piece.bytes, header.payload_bytes)) return {.source_fault = true};
     return {.nak = nak_code::remote_access};
   }
@@ -52,7 +53,8 @@ reply take_read(queue_pair& qp, const incoming& piece) noexcept {
     return {.nak = nak_code::remote_access};
   if (piece.read_into == nullptr || header.payload_bytes == 0) return nothing_done;
   const std::byte* from = pin.address() + header.offset;
-  if (guarded_copy(piece.read_into, from, header.payload_bytes)) return nothing_done;
+  if (store(*qp.local_node, piece.read_into, from, header.payload_bytes, no_rkey))
+    return nothing_done;
   if (readable(from, header.payload_bytes)) return {.source_fault = true};
   return {.nak = nak_code::remote_access};
 }
@@ -87,7 +89,9 @@ reply take_atomic(queue_pair& qp, const incoming& piece) noexcept {
   if (reinterpret_cast<std::uintptr_t>(pin.address()) % word != 0)
     return {.nak = nak_code::invalid_request};
   reply answer;
-  if (!execute_atomic(header, pin.address(), answer.previous)) answer.nak = nak_code::remote_access;
+  if (!execute_atomic(header, pin.address(), answer.previous))
+    return {.nak = nak_code::remote_access};
+  note_written(*qp.local_node, pin.address(), word, header.rkey);
   return answer;
 }
 

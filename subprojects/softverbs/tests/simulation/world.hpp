@@ -8,8 +8,10 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,7 +31,14 @@ class plain_world {
 
   softverbs_host* add(unsigned number) {
     const ibv_gid gid = gid_of(number);
-    const softverbs_world calls{this, &has_work, &sent, &ended, &find};
+    softverbs_world calls{};
+    calls.context = this;
+    calls.has_work = &has_work;
+    calls.sent = &sent;
+    calls.ended = &ended;
+    calls.find = &find;
+    calls.called = &called;
+    calls.written = &written;
     hosts.push_back(softverbs_add_host(&calls, &gid, 1, std::uint16_t(number), 7));
     REQUIRE(hosts.back() != nullptr);
     return hosts.back();
@@ -88,6 +97,14 @@ class plain_world {
   std::deque<softverbs_end> ending;
   std::string trace;
   bool is_cut = false;
+  std::function<int(softverbs_host*, std::string_view, ibv_context*)> on_call;
+  struct device_write {
+    softverbs_host* host;
+    std::uint64_t address, length;
+    std::uint32_t remote_key;
+    friend bool operator==(const device_write&, const device_write&) = default;
+  };
+  std::vector<device_write> writes;
 
  private:
   /// Closes both ends of each link that has ended; false: none has.
@@ -114,6 +131,13 @@ class plain_world {
     plain_world& w = of(context);
     if (w.is_cut || gid->raw[15] != slot || slot == 0 || slot > w.hosts.size()) return nullptr;
     return w.hosts[slot - 1u];
+  }
+  static int called(void* context, softverbs_host* host, const char* verb, ibv_context* ctx) {
+    return of(context).on_call ? of(context).on_call(host, verb, ctx) : 0;
+  }
+  static void written(void* context, softverbs_host* host, std::uint64_t address,
+                      std::uint64_t length, std::uint32_t remote_key) {
+    of(context).writes.push_back({host, address, length, remote_key});
   }
 };
 
