@@ -5,8 +5,6 @@
 
 #include <softverbs/simulation.h>
 
-#include <fcntl.h>
-
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -134,14 +132,13 @@ bool softverbs_host::connect(const node_address& to, softverbs::link::setup& how
   if (peer == nullptr || peer->local_node() == nullptr) return false;
   node_address own{.slot = how.own_slot};
   std::memcpy(&own.host, &gids().front(), sizeof own.host);
-  how.memory.reset(ring_memory::create_file());
-  unique_fd theirs{::fcntl(how.memory.get(), F_DUPFD_CLOEXEC, 0)};
-  if (!how.memory || !theirs) return false;
+  how.rings = paired_rings::make();
+  if (how.rings == nullptr) return false;
   how.network = this;
   softverbs::link* accepted = nullptr;
   {
     const entered as{peer};
-    accepted = peer->local_node()->accept_simulated(own, std::move(theirs));
+    accepted = peer->local_node()->accept_simulated(own, how.rings);
   }
   if (accepted == nullptr) return false;
   connecting = {peer, accepted, accepted->generation()};

@@ -304,15 +304,29 @@ void link::fail() noexcept {
   ::shutdown(socket_.get(), SHUT_RDWR);  // The engine gets the event and closes the link.
 }
 
-bool link::start(setup& how) noexcept {
-  const std::unique_lock rx{rx_, std::try_to_lock};  // A late poller may still hold the lock.
-  if (!rx.owns_lock()) return false;
-  const std::lock_guard tx{tx_};
+/// Under both locks. False: the system lacks memory.
+bool link::take_rings(setup& how) noexcept {
+  if (how.rings != nullptr) {
+    rings_ = std::move(how.rings);
+    in_.attach(rings_->in(how.opened));
+    out_.attach(rings_->out(how.opened));
+    return true;
+  }
   unique_fd own_memory;
   if (!how.memory) own_memory.reset(ring_memory::create_file());
   const int file = how.memory ? how.memory.get() : own_memory.get();
   if (file < 0 || !memory_.reserve() || !memory_.map(file, how.opened)) return false;
-  tcp_ = !how.memory;
+  in_.attach(memory_.in());
+  out_.attach(memory_.out());
+  return true;
+}
+
+bool link::start(setup& how) noexcept {
+  const std::unique_lock rx{rx_, std::try_to_lock};  // A late poller may still hold the lock.
+  if (!rx.owns_lock()) return false;
+  const std::lock_guard tx{tx_};
+  if (!take_rings(how)) return false;
+  tcp_ = !how.memory && how.network == nullptr;
   opened_ = how.opened;
   for_member_ = how.for_member;
   own_slot_ = how.own_slot;
@@ -320,8 +334,6 @@ bool link::start(setup& how) noexcept {
   answers_.store(nullptr);
   socket_ = std::move(how.socket);
   network_ = how.network;
-  in_.attach(memory_.in());
-  out_.attach(memory_.out());
   if (is_tcp()) {
     from_socket_.attach(memory_.in());
     to_socket_.attach(memory_.out());
@@ -352,6 +364,12 @@ void link::stop(step_mutex& directory, index_set& waiters) noexcept {
   if (up() && is_tcp()) flush_to_socket();
   if (state_.exchange(state::closing) == state::up && network_ != nullptr) network_->on_end(*this);
   socket_.reset();
+  if (rings_ != nullptr) {
+    rings_->note_end(opened_, out_.published());
+    in_.attach(paired_rings::none());
+    out_.attach(paired_rings::none());
+    rings_.reset();
+  }
   memory_.unmap();
   waiters = waiters_;
   waiters_.clear();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "link/engine_protocol.hpp"
+#include "link/paired_rings.hpp"
 #include "link/unique_fd.hpp"
 #include "queue/adaptive_mutex.hpp"
 #include "wire/frame.hpp"
@@ -14,6 +15,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 
 namespace softverbs {
@@ -107,11 +109,12 @@ class link {
   struct setup {
     node_address peer;
     unique_fd socket;
-    unique_fd memory;  ///< the shared file; none for TCP
+    unique_fd memory;  ///< the shared file; none for TCP, and in a simulation
     bool opened;       ///< true: this process opened it; false: it was accepted
     std::uint16_t own_slot;
-    bool for_member = false;               ///< opened for a group's member on another host
-    simulated_network* network = nullptr;  ///< in place of the socket
+    bool for_member = false;                ///< opened for a group's member on another host
+    simulated_network* network = nullptr;   ///< in place of the socket
+    std::shared_ptr<paired_rings> rings{};  ///< in place of the file, with a simulated network
   };
 
   explicit link(engine_protocol& protocol) noexcept : protocol_{protocol} {}
@@ -165,6 +168,7 @@ class link {
  private:
   /// True if work is left that no event of the socket will announce.
   [[nodiscard]] bool has_more() const noexcept;
+  [[nodiscard]] bool take_rings(setup& how) noexcept;
   bool serve_locked(node& local_node) noexcept;
   bool drain(node& local_node) noexcept;
   enum class frame_fate : std::uint8_t { taken, waits, broken };
@@ -190,6 +194,7 @@ class link {
   unique_fd socket_;
   simulated_network* network_ = nullptr;
   ring_memory memory_;
+  std::shared_ptr<paired_rings> rings_;
   std::atomic<link*> answers_{nullptr};
 
   // Under `rx`.

@@ -160,9 +160,10 @@ void node::accept(accepted_peer&& accepted) noexcept {
 }
 
 /// Takes no lock: the caller, which is the only thread, holds that of another node.
-link* node::accept_simulated(const node_address& from, unique_fd memory) noexcept {
+link* node::accept_simulated(const node_address& from,
+                             std::shared_ptr<paired_rings> rings) noexcept {
   if (users_ == 0 || protocol_.stopping() || !has_room_for(from)) return nullptr;
-  return start_link({from, {}, std::move(memory), false, slot_, false, simulated_});
+  return start_link({from, {}, {}, false, slot_, false, simulated_, std::move(rings)});
 }
 
 /// Called by the engine when the peer has gone or broke the protocol. Drains the ring, then closes.

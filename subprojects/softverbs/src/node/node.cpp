@@ -42,7 +42,8 @@ std::uint32_t random_index() noexcept {
 node::node(std::uint32_t first_index, simulated_host* host)
     : simulated_{host}, keys_{key_slots}, kicked_(indices_max), next_index_{first_index} {
   // Numbers 0, 1 and 0xffffff are special; index 0 means `no QP` in the lists of links.
-  for (std::uint32_t index = 2; index <= index_max; ++index) free_indices_.insert(index);
+  free_indices_.fill();
+  for (const std::uint32_t index : {0u, 1u, index_mask}) free_indices_.erase(index);
 }
 
 node::~node() {

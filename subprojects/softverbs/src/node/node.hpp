@@ -175,7 +175,7 @@ class node final : private engine_world {
   void die() noexcept;
   [[nodiscard]] bool is_open() const noexcept { return users_ != 0; }
   /// Makes this side's end of a route that `from` opens. Null: there is no room.
-  link* accept_simulated(const node_address& from, unique_fd memory) noexcept;
+  link* accept_simulated(const node_address& from, std::shared_ptr<paired_rings> rings) noexcept;
 
   // ---- services
   /// From now on, the engine serves `one`, until detach(). The caller is a user of the node

@@ -28,6 +28,11 @@ class index_set {
     return (summary_[0] | summary_[1] | summary_[2] | summary_[3]) == 0;
   }
   void clear() noexcept { *this = index_set{}; }
+  /// Makes all indices members.
+  void fill() noexcept {
+    words_.fill(~std::uint64_t{0});
+    summary_.fill(~std::uint64_t{0});
+  }
 
   /// The first member at or after `from`, without wrapping; `none` if there is none.
   [[nodiscard]] std::uint32_t next(std::uint32_t from) const noexcept {

@@ -34,3 +34,14 @@ TEST_CASE("an index set finds what an ordinary set finds", "[wire]") {
   CHECK(fast.empty());
   CHECK(fast.next_around(5) == index_set::none);
 }
+
+TEST_CASE("a set that was filled has all indices", "[wire]") {
+  index_set all;
+  all.fill();
+  std::uint32_t count = 0;
+  for (std::uint32_t index = all.next(0); index != index_set::none; index = all.next(index + 1))
+    CHECK(index == count++);
+  CHECK(count == indices_max);
+  for (std::uint32_t index = 0; index < indices_max; ++index) all.erase(index);
+  CHECK(all.empty());
+}

@@ -1,0 +1,77 @@
+#include "link/paired_rings.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+#include <vector>
+
+namespace softverbs {
+
+namespace {
+
+/// The most rings that wait for their next link: those of sixteen hosts that are all connected.
+constexpr std::size_t kept_max = 256;
+/// The most bytes of a ring that stay with it. The system takes back what a busier link used.
+constexpr std::size_t kept_bytes_max = 64 * 1024;
+
+/// The rings that no link has. Never destroyed: links may end last.
+std::vector<std::unique_ptr<ring_memory>>& kept() {
+  static auto& all = *new std::vector<std::unique_ptr<ring_memory>>;
+  all.reserve(kept_max);
+  return all;
+}
+
+std::unique_ptr<ring_memory> map_rings() {
+  auto made = std::make_unique<ring_memory>();
+  const int file = ring_memory::create_file();
+  const bool is_mapped = file >= 0 && made->reserve() && made->map(file, true);
+  if (file >= 0) ::close(file);
+  return is_mapped ? std::move(made) : nullptr;
+}
+
+void clear(const ring_view& ring, std::uint64_t used) noexcept {
+  ring.control->tail.store(0);
+  ring.control->head.store(0);
+  ring.control->doorbell_wanted.store(0);
+  ring.control->space_wanted.store(0);
+  if (used > kept_bytes_max && ::madvise(ring.data, ring_bytes, MADV_REMOVE) == 0) return;
+  std::memset(ring.data, 0, static_cast<std::size_t>(std::min<std::uint64_t>(used, ring_bytes)));
+}
+
+}  // namespace
+
+std::shared_ptr<paired_rings> paired_rings::make() noexcept {
+  try {
+    std::unique_ptr<ring_memory> memory;
+    if (kept().empty()) {
+      memory = map_rings();
+    } else {
+      memory = std::move(kept().back());
+      kept().pop_back();
+    }
+    return memory == nullptr ? nullptr : std::make_shared<paired_rings>(std::move(memory));
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+paired_rings::paired_rings(std::unique_ptr<ring_memory> memory) noexcept
+    : memory_{std::move(memory)} {}
+
+paired_rings::~paired_rings() {
+  if (kept().size() == kept_max) return;
+  clear(memory_->out(), used_[0]);
+  clear(memory_->in(), used_[1]);
+  kept().push_back(std::move(memory_));
+}
+
+ring_view paired_rings::none() noexcept {
+  static constinit ring_control nothing{};
+  return {&nothing, nullptr};
+}
+
+}  // namespace softverbs
