@@ -2,9 +2,9 @@
  *
  * A simulation has hosts, each with one process that may open soft0. All hosts are in one thread.
  * The calls of verbs are those of the host that was entered last. Nothing happens between two
- * calls: work that a host has is done by softverbs_step(), and a frame that it has sent arrives by
- * softverbs_deliver(). Nothing that was sent is lost, doubled or reordered on a link, but datagrams
- * by softverbs_lose().
+ * calls: work that a host has is done by softverbs_do_step(), and a frame that it has sent arrives
+ * by softverbs_deliver(). Nothing that was sent is lost, doubled or reordered on a link, but
+ * datagrams by softverbs_lose().
  *
  * Not simulated: rdma_cm, multicast, InfiniBand ports, XRC between processes.
  */
@@ -75,13 +75,20 @@ struct softverbs_host* softverbs_add_host(const struct softverbs_world* world,
 struct softverbs_host* softverbs_enter_host(struct softverbs_host* host);
 /* The host's process is gone: its links end, and whatever it does afterwards reaches nobody. */
 void softverbs_kill_host(struct softverbs_host* host);
+/* The host has lost its power: as above, but its peers' links do not end. What it had sent may
+ * still arrive. Its peers hear nothing until their requests end by RETRY_EXC, and `ended` tells of
+ * their ends when a host with that GID and slot connects again. */
+void softverbs_vanish_host(struct softverbs_host* host);
 /* Removes a host, whose devices are closed, and all ends that are its. EBUSY: they are not. */
 int softverbs_remove_host(struct softverbs_host* host);
 
+/* A step is the least that a device does at once: */
 enum softverbs_step_kind {
-  SOFTVERBS_RUN,  /* a queue pair that was kicked goes on */
-  SOFTVERBS_TIME, /* timers that are due */
-  SOFTVERBS_LINK  /* frames that came, answers that are due, space that there is again */
+  SOFTVERBS_RUN,    /* the queue pair that was kicked first goes on, for one quantum */
+  SOFTVERBS_TIME,   /* the queue pair whose timer was due first goes on */
+  SOFTVERBS_LINK,   /* a frame that came is taken: a request, or an answer, which goes ahead */
+  SOFTVERBS_ANSWER, /* a queue pair sends answers that it owes, at most 128 KiB */
+  SOFTVERBS_SPACE   /* the queue pairs that waited for space on a link are kicked */
 };
 struct softverbs_step {
   enum softverbs_step_kind kind;

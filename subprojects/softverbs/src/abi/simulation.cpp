@@ -67,7 +67,11 @@ struct softverbs_host final : simulated_host {
     return {this, &one, one.generation()};
   }
 
+  /// Tells of the ends that a host left which had the address of a new peer.
+  void end_deserted(const softverbs::link& by) noexcept;
+
   const softverbs_world world;
+  bool has_vanished = false;
   /// The other ends, by link and generation: also of links that were closed, whose frames may still
   /// be on their way.
   std::map<std::pair<softverbs::link*, std::uint32_t>, peer_end> peers;
@@ -96,9 +100,17 @@ void arrive(const softverbs_end& from, bool is_lost) noexcept {
 void softverbs_host::on_start(softverbs::link& one) noexcept {
   // The accepting end starts first, and learns of the other when that starts.
   const peer_end peer = std::exchange(connecting, std::nullopt).value_or(peer_end{});
+  end_deserted(one);
   peers[{&one, one.generation()}] = peer;
   if (peer.host != nullptr)
     peer.host->peers[{peer.far_end, peer.generation}] = {this, &one, one.generation()};
+}
+
+void softverbs_host::end_deserted(const softverbs::link& by) noexcept {
+  for (std::uint32_t n = 0; n < local_node()->link_count(); ++n) {
+    softverbs::link& one = local_node()->link_at(n);
+    if (one.is_deserted() && one.opened() == by.opened() && one.peer() == by.peer()) on_end(one);
+  }
 }
 
 void softverbs_host::on_sent(softverbs::link& by, const frame_header& header) noexcept {
@@ -121,6 +133,7 @@ void softverbs_host::on_peer_work(softverbs::link& of) noexcept {
 }
 
 void softverbs_host::on_end(softverbs::link& one) noexcept {
+  if (has_vanished) return;
   const softverbs_end end = end_of(one);
   world.ended(world.context, &end);
 }
@@ -177,6 +190,16 @@ void softverbs_kill_host(softverbs_host* host) {
   if (host->local_node() != nullptr) host->local_node()->die();
 }
 
+void softverbs_vanish_host(softverbs_host* host) {
+  host->has_vanished = true;
+  for (const auto& [own, peer] : host->peers) {
+    if (peer.host == nullptr) continue;
+    if (softverbs::link* const one = link_of({peer.host, peer.far_end, peer.generation}))
+      one->set_deserted();
+  }
+  softverbs_kill_host(host);
+}
+
 int softverbs_remove_host(softverbs_host* host) {
   if (host->local_node() != nullptr && host->local_node()->is_open()) return EBUSY;
   delete host;
@@ -194,7 +217,10 @@ unsigned softverbs_list_steps(softverbs_host* host, softverbs_step* steps, unsig
   if (local->next_deadline() <= softverbs::clock::now()) add(SOFTVERBS_TIME, nullptr);
   for (std::uint32_t n = 0; n < local->link_count(); ++n) {
     softverbs::link& one = local->link_at(n);
-    if (one.up() && (one.has_work() || one.has_space_for_waiters())) add(SOFTVERBS_LINK, &one);
+    if (!one.up()) continue;
+    if (one.has_frame_to_take()) add(SOFTVERBS_LINK, &one);
+    if (one.has_answers_due()) add(SOFTVERBS_ANSWER, &one);
+    if (one.has_space_for_waiters()) add(SOFTVERBS_SPACE, &one);
   }
   return count;
 }
@@ -203,12 +229,13 @@ void softverbs_do_step(softverbs_host* host, const softverbs_step* step) {
   node* const local = host->local_node();
   if (local == nullptr || !local->is_open()) return;
   const entered as{host};
+  auto* const one = static_cast<softverbs::link*>(step->link);
   switch (step->kind) {
     case SOFTVERBS_RUN: static_cast<void>(local->run_next_kick()); break;
-    case SOFTVERBS_TIME: static_cast<void>(local->run_due()); break;
-    case SOFTVERBS_LINK:
-      static_cast<void>(local->serve_link(*static_cast<softverbs::link*>(step->link), true));
-      break;
+    case SOFTVERBS_TIME: static_cast<void>(local->run_next_due(softverbs::clock::now())); break;
+    case SOFTVERBS_LINK: one->take_next(*local); break;
+    case SOFTVERBS_ANSWER: one->answer_next(*local); break;
+    case SOFTVERBS_SPACE: static_cast<void>(local->wake_waiters(*one)); break;
   }
 }
 

@@ -70,7 +70,50 @@ void link::commit() noexcept {
   tx_.unlock();
 }
 
-void link::arrive(bool is_lost) noexcept { in_.show_next(is_lost); }
+// ---- simulated links
+
+void link::arrive(bool is_lost) noexcept {
+  if (!is_lost) heard_at_ = clock::now();
+  in_.show_next(is_lost);
+}
+
+void link::take_next(node& local_node) noexcept {
+  {
+    const std::lock_guard rx{rx_};
+    if (!up() || !in_.has_frames()) return;
+    link* const answers = answers_.load();
+    if (answers == nullptr || !answers->take_answer_ahead(local_node)) {
+      const frame_fate fate = take_frame(local_node);
+      if (fate == frame_fate::broken) return fail();
+      lacks_room_ = fate == frame_fate::waits;
+      if (!due_.empty()) quantum_ended_.store(true);
+      ring_doorbell();
+    }
+  }
+  if (has_more()) protocol_.notify();
+}
+
+/// Takes the next answer, unless it is data of a long READ. False: there is none.
+bool link::take_answer_ahead(node& local_node) noexcept {
+  const std::lock_guard rx{rx_};
+  if (!up() || !in_.has_frames() || long_read_is_next()) return false;
+  if (take_frame(local_node) != frame_fate::taken)
+    fail();
+  else
+    ring_doorbell();
+  return true;
+}
+
+void link::answer_next(node& local_node) noexcept {
+  {
+    const std::lock_guard rx{rx_};
+    if (!up()) return;
+    answer(local_node, 1);
+  }
+  if (has_more()) protocol_.notify();
+}
+
+// ---- the room of a link
 
 void link::cancel() noexcept { tx_.unlock(); }
 
@@ -194,9 +237,14 @@ bool link::long_read_is_next() noexcept {
 
 void link::answer_later(std::uint32_t local_qpn) noexcept { due_.insert(local_qpn & index_part); }
 
-bool link::answer(node& local_node) noexcept {
+/// Sends the answers that at most that many QPs owe.
+bool link::answer(node& local_node, std::uint32_t most) noexcept {
   bool did = false;
-  while (!due_.empty()) {
+  for (; !due_.empty(); --most) {
+    if (most == 0) {
+      quantum_ended_.store(true);
+      return did;
+    }
     const std::uint32_t index = due_.next_around(due_cursor_);
     due_.erase(index);
     const std::uint32_t qpn = std::uint32_t{own_slot_} * indices_max + index;
@@ -288,13 +336,13 @@ void link::want_doorbells(bool wanted) noexcept {
 
 // ---- beginning and end
 
-std::chrono::milliseconds link::unacknowledged_for() noexcept {
+std::chrono::nanoseconds link::silent_for() noexcept {
   using namespace std::chrono;
   const std::lock_guard tx{tx_};
+  if (is_simulated()) return clock::now() - std::max(started_, heard_at_);
   if (!up() || !is_tcp()) return {};
   // A socket that never connected has had no acknowledgement since the start.
-  return std::min(unacknowledged_time(socket_.get()),
-                  duration_cast<milliseconds>(clock::now() - started_));
+  return std::min<nanoseconds>(unacknowledged_time(socket_.get()), clock::now() - started_);
 }
 
 void link::fail() noexcept {
@@ -339,6 +387,8 @@ bool link::start(setup& how) noexcept {
     to_socket_.attach(memory_.out());
   }
   ended_ = false;
+  lacks_room_ = is_deserted_ = false;
+  heard_at_ = {};
   unread_.store(is_tcp());
   if (!tcp_) in_.want_doorbell(true);
   started_ = clock::now();

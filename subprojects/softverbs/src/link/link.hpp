@@ -136,9 +136,10 @@ class link {
   [[nodiscard]] bool opened() const noexcept { return opened_; }
   [[nodiscard]] bool for_member() const noexcept { return for_member_; }
   [[nodiscard]] bool is_tcp() const noexcept { return tcp_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool is_simulated() const noexcept { return network_ != nullptr; }
   /// TCP: how long the peer's host has not acknowledged our bytes; zero if nothing is
-  /// unacknowledged.
-  [[nodiscard]] std::chrono::milliseconds unacknowledged_for() noexcept;
+  /// unacknowledged. A simulation: how long no frame of the peer has arrived.
+  [[nodiscard]] std::chrono::nanoseconds silent_for() noexcept;
   [[nodiscard]] int socket() const noexcept { return socket_.get(); }
   void abandon() noexcept { socket_.reset(); }  ///< in the child of a fork
 
@@ -158,8 +159,24 @@ class link {
   void on_readable() noexcept { unread_.store(true); }  ///< TCP
   void on_writable() noexcept;                          ///< TCP
 
-  /// The next frame of the peer has arrived, or was lost. \thread the simulation's.
+  // ---- simulated links. \thread the simulation's
+  /// The next frame of the peer has arrived, or was lost.
   void arrive(bool is_lost) noexcept;
+  /// True if take_next() would find a frame for which there is room.
+  [[nodiscard]] bool has_frame_to_take() const noexcept {
+    return in_.has_frames() && (!lacks_room_ || out_.has_space());
+  }
+  /// Takes one frame: an answer that goes ahead of the requests, if there is one.
+  void take_next(node& local_node) noexcept;
+  /// True if answers are due, and there is room for some.
+  [[nodiscard]] bool has_answers_due() const noexcept {
+    return quantum_ended_.load() || (answers_stalled_.load() && out_.has_space());
+  }
+  /// Sends a quantum of the answers that one queue pair owes.
+  void answer_next(node& local_node) noexcept;
+  /// The peer has vanished without a word: new requests need another link.
+  void set_deserted() noexcept { is_deserted_ = true; }
+  [[nodiscard]] bool is_deserted() const noexcept { return is_deserted_; }
   /// True if QPs wait for space and there is enough.
   [[nodiscard]] bool has_space_for_waiters() const noexcept {
     return stalled_.load() && out_.has_space();
@@ -174,9 +191,10 @@ class link {
   enum class frame_fate : std::uint8_t { taken, waits, broken };
   frame_fate take_frame(node& local_node) noexcept;
   void take_answers(node& local_node) noexcept;
+  bool take_answer_ahead(node& local_node) noexcept;
   void take_short_answers(node& local_node) noexcept;
   [[nodiscard]] bool long_read_is_next() noexcept;
-  bool answer(node& local_node) noexcept;
+  bool answer(node& local_node, std::uint32_t most = indices_max) noexcept;
   void fill_from_socket() noexcept;
   void flush_to_socket() noexcept;
   void ring_doorbell() noexcept;
@@ -208,6 +226,10 @@ class link {
   step_atomic<bool> quantum_ended_{false};    ///< `due_` waits for its next quantum, not for room
   std::uint32_t due_cursor_ = 0;
   index_set due_;  ///< QPs with answers to send
+  // A simulation's.
+  bool lacks_room_ = false;  ///< the next frame needs room for an answer
+  bool is_deserted_ = false;
+  clock::time_point heard_at_{};  ///< when the last frame of the peer arrived
 
   // Under `tx`.
   alignas(64) adaptive_mutex tx_;

@@ -63,7 +63,7 @@ link* node::find_link(const node_address& to) noexcept {
   const std::uint32_t count = live_count_.load(std::memory_order_relaxed);
   for (std::uint32_t n = 0; n < count; ++n) {
     link* one = live_[n].load(std::memory_order_relaxed);
-    if (one->opened() && one->up() && one->peer() == to) return one;
+    if (one->opened() && one->up() && one->peer() == to && !one->is_deserted()) return one;
   }
   return nullptr;
 }

@@ -193,14 +193,16 @@ bool node::work(bool wait) noexcept {
   return did;
 }
 
+bool node::wake_waiters(link& one) noexcept {
+  index_set waiters;
+  if (!one.take_waiters(waiters)) return false;
+  kick_all(waiters);
+  return true;
+}
+
+/// Takes what the peer has sent, and sends the answers that are due.
 bool node::serve_link(link& one, bool wait) noexcept {
-  bool did = false;
-  if (one.stalled()) {
-    if (index_set waiters; one.take_waiters(waiters)) {
-      kick_all(waiters);
-      did = true;
-    }
-  }
+  const bool did = one.stalled() && wake_waiters(one);
   return (one.has_work() && one.serve(*this, wait)) || did;
 }
 
@@ -227,23 +229,27 @@ bool node::run_next_kick() noexcept {
   return true;
 }
 
+/// Runs the queue pairs whose deadline has come.
 bool node::run_due() noexcept {
   const clock::rep next = next_deadline_.load();
   if (next == clock::time_point::max().time_since_epoch().count()) return false;
   const clock::time_point now = clock::now();
   if (next > now.time_since_epoch().count()) return false;
   bool did = false;
-  for (;;) {  // The loop ends, because `now` is constant.
-    std::uint32_t index = 0;
-    {
-      const std::lock_guard lock{list_};
-      index = deadlines_.take_due(now);
-      next_deadline_.store(deadlines_.next().time_since_epoch().count());
-    }
-    if (index == index_set::none) return did;
-    run(*this, std::uint32_t{slot_} << index_bits | index);
-    did = true;
+  while (run_next_due(now)) did = true;  // The loop ends, because `now` is constant.
+  return did;
+}
+
+bool node::run_next_due(clock::time_point now) noexcept {
+  std::uint32_t index = 0;
+  {
+    const std::lock_guard lock{list_};
+    index = deadlines_.take_due(now);
+    next_deadline_.store(deadlines_.next().time_since_epoch().count());
   }
+  if (index == index_set::none) return false;
+  run(*this, std::uint32_t{slot_} << index_bits | index);
+  return true;
 }
 
 void node::on_empty_poll(completion_queue& cq) noexcept {

@@ -163,12 +163,12 @@ class node final : private engine_world {
   [[nodiscard]] clock::time_point next_deadline() const noexcept {
     return clock::time_point{clock::duration{next_deadline_.load()}};
   }
-  /// Runs the queue pairs whose deadline has come.
-  bool run_due() noexcept;
+  /// Runs the queue pair whose deadline came first, if one has come by `now`.
+  bool run_next_due(clock::time_point now) noexcept;
   [[nodiscard]] std::uint32_t link_count() const noexcept { return live_count_.load(); }
   [[nodiscard]] link& link_at(std::uint32_t n) const noexcept { return *live_[n].load(); }
-  /// Takes what the peer has sent, and sends the answers that are due.
-  bool serve_link(link& one, bool wait) noexcept;
+  /// Runs the queue pairs that waited for room on a link, if there is enough.
+  bool wake_waiters(link& one) noexcept;
   /// Takes what is left, and closes the link: the peer has gone.
   void finish(link& one) noexcept;
   /// The process is gone: its links end, and it opens no more.
@@ -222,6 +222,8 @@ class node final : private engine_world {
   // node.cpp: progress
   bool work(bool wait) noexcept override;
   bool run_kicked() noexcept;
+  bool run_due() noexcept;
+  bool serve_link(link& one, bool wait) noexcept;
   /// True if a poller has work to take over. Without links and kicks, posts do all the work.
   [[nodiscard]] bool has_work_to_take() const noexcept {
     return live_count_.load(std::memory_order_relaxed) != 0 ||

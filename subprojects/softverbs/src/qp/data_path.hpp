@@ -171,7 +171,8 @@ next_step fail(queue_pair& qp, ibv_wc_status status) noexcept;
 next_step succeed(queue_pair& qp) noexcept;
 /// Handles a NAK for the request at the head.
 next_step refused(queue_pair& qp, nak_code why, std::uint32_t rnr_timer) noexcept;
-/// Starts the timer of check_route() if `route` is a TCP link, which may be cut without notice.
+/// Starts the timer of check_route() if `route` leads to another host, and may be cut without
+/// notice.
 void watch_route(queue_pair& qp, const link& route) noexcept;
 /// Ends the oldest request with RETRY_EXC if the route was silent for as long as all tries take.
 /// Called when the timer of watch_route() expires, under slot->send.

@@ -1,7 +1,7 @@
 #include "qp/data_path.hpp"
 
 // TCP takes some 20 s to give a cut connection up, and as long again for the next one. Each queue
-// pair therefore checks its TCP route by its own timers.
+// pair therefore checks its TCP route by its own timers. A simulated link never ends by itself.
 
 namespace softverbs {
 namespace {
@@ -11,9 +11,10 @@ namespace {
 constexpr std::chrono::seconds route_timeout_min{3};
 
 /// The time that all tries of a request take.
-clock::duration route_timeout(const queue_pair& qp) noexcept {
+clock::duration route_timeout(const queue_pair& qp, const link& route) noexcept {
   const std::chrono::nanoseconds timeout{std::uint64_t{4096} << qp.attr.timeout};
-  return std::max<clock::duration>(timeout * (qp.terms.retries + 1), route_timeout_min);
+  const clock::duration all = timeout * (qp.terms.retries + 1);
+  return route.is_simulated() ? all : std::max<clock::duration>(all, route_timeout_min);
 }
 
 void check_again(queue_pair& qp, clock::time_point when) noexcept {
@@ -24,9 +25,13 @@ void check_again(queue_pair& qp, clock::time_point when) noexcept {
 }  // namespace
 
 void watch_route(queue_pair& qp, const link& route) noexcept {
-  if (qp.requester.watch_at != clock::time_point{} || !route.is_tcp()) return;
+  if (!route.is_tcp() && !route.is_simulated()) return;
   if (!qp.is_reliable() || qp.attr.timeout == 0) return;
-  check_again(qp, clock::now() + route_timeout(qp));
+  // No clock is read for TCP, whose host knows how long it waits.
+  const bool is_first = qp.sends.completed == qp.sends.next && qp.requester.begun <= qp.sends.next;
+  if (route.is_simulated() && is_first) qp.requester.asked_at = clock::now();
+  if (qp.requester.watch_at != clock::time_point{}) return;
+  check_again(qp, clock::now() + route_timeout(qp, route));
 }
 
 void check_route(queue_pair& qp) noexcept {
@@ -38,8 +43,10 @@ void check_route(queue_pair& qp) noexcept {
   const ibv_qp_state is = qp.state.load(std::memory_order_acquire);
   if (qp.sends.completed == qp.sends.posted || (is != IBV_QPS_RTS && is != IBV_QPS_SQD)) return;
   if (state.route == nullptr || state.route->generation() != state.route_generation) return;
-  const clock::duration silent = state.route->unacknowledged_for();
-  if (silent < route_timeout(qp)) return check_again(qp, now + (route_timeout(qp) - silent));
+  clock::duration silent = state.route->silent_for();
+  if (state.route->is_simulated()) silent = std::min(silent, now - state.asked_at);
+  const clock::duration timeout = route_timeout(qp, *state.route);
+  if (silent < timeout) return check_again(qp, now + (timeout - silent));
   rewind(qp);
   fail(qp, IBV_WC_RETRY_EXC_ERR);
 }

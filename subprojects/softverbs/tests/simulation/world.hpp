@@ -30,6 +30,10 @@ class plain_world {
   }
 
   softverbs_host* add(unsigned number) {
+    hosts.push_back(make(number));
+    return hosts.back();
+  }
+  softverbs_host* make(unsigned number) {
     const ibv_gid gid = gid_of(number);
     softverbs_world calls{};
     calls.context = this;
@@ -39,9 +43,9 @@ class plain_world {
     calls.find = &find;
     calls.called = &called;
     calls.written = &written;
-    hosts.push_back(softverbs_add_host(&calls, &gid, 1, std::uint16_t(number), 7));
-    REQUIRE(hosts.back() != nullptr);
-    return hosts.back();
+    softverbs_host* const made = softverbs_add_host(&calls, &gid, 1, std::uint16_t(number), 7);
+    REQUIRE(made != nullptr);
+    return made;
   }
   static ibv_gid gid_of(unsigned number) {
     ibv_gid gid{};
@@ -67,7 +71,7 @@ class plain_world {
   }
   /// Lets the oldest frame arrive, and be taken; false: none is under way.
   bool deliver() {
-    if (in_flight.empty()) return false;
+    if (in_flight.empty() || is_holding) return false;
     const softverbs_end from = in_flight.front().first;
     in_flight.pop_front();
     softverbs_deliver(&from);
@@ -96,7 +100,8 @@ class plain_world {
   std::deque<std::pair<softverbs_end, softverbs_frame>> in_flight;
   std::deque<softverbs_end> ending;
   std::string trace;
-  bool is_cut = false;
+  bool is_cut = false;      ///< no host finds another
+  bool is_holding = false;  ///< no frame arrives
   std::function<int(softverbs_host*, std::string_view, ibv_context*)> on_call;
   struct device_write {
     softverbs_host* host;
@@ -162,12 +167,7 @@ class far_pair {
       side_of(number) = std::make_unique<side>(how);
       side_of(number)->to_init();
     }
-    for (const unsigned number : {1u, 2u}) {
-      const on_host here{host(number)};
-      side& own = *side_of(number);
-      own.to_rtr(side_of(3 - number)->qp->qp_num, 0);
-      own.to_rts(0);
-    }
+    for (const unsigned number : {1u, 2u}) connect(number, *side_of(number), *side_of(3 - number));
   }
   ~far_pair() {
     for (const unsigned number : {1u, 2u}) {
@@ -186,6 +186,22 @@ class far_pair {
     softverbs_host* const gone = std::exchange(world.hosts[number - 1u], nullptr);
     REQUIRE(softverbs_remove_host(gone) == 0);
     std::erase_if(world.ending, [&](const softverbs_end& end) { return end.host == gone; });
+    std::erase_if(world.in_flight, [&](const auto& one) { return one.first.host == gone; });
+  }
+  /// Adds host 2 again, which was removed, and gives a new side on host 1 that is connected with
+  /// its own.
+  std::unique_ptr<side> come_back(pair_options how) {
+    world.hosts[1] = world.make(2);
+    std::unique_ptr<side> on_first;
+    for (const unsigned number : {1u, 2u}) {
+      const on_host here{host(number)};
+      how.peer = plain_world::gid_of(3 - number);
+      (number == 1 ? on_first : side_of(2)) = std::make_unique<side>(how);
+      (number == 1 ? *on_first : b()).to_init();
+    }
+    connect(1, *on_first, b());
+    connect(2, b(), *on_first);
+    return on_first;
   }
   [[nodiscard]] side& a() const { return *sides_[0]; }
   [[nodiscard]] side& b() const { return *sides_[1]; }
@@ -208,6 +224,11 @@ class far_pair {
   plain_world world;
 
  private:
+  void connect(unsigned number, side& own, const side& peer) {
+    const on_host here{host(number)};
+    own.to_rtr(peer.qp->qp_num, 0);
+    own.to_rts(0);
+  }
   std::unique_ptr<side>& side_of(unsigned number) { return sides_[number - 1u]; }
   std::array<std::unique_ptr<side>, 2> sides_;
 };

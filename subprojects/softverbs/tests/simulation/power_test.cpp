@@ -1,0 +1,133 @@
+#include "simulation/world.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <memory>
+
+// Hosts that lose their power, and networks that carry nothing.
+
+using namespace softverbs;
+using namespace softverbs::test;
+
+namespace {
+
+/// Retries that take 8 times 67 ms.
+constexpr pair_options patient{.timeout = 14, .retry_cnt = 7};
+constexpr std::int64_t all_tries = 8 * (std::int64_t{4096} << 14);
+
+bool wrote(const far_pair& both, std::size_t bytes) {
+  return std::equal(both.a().memory.begin(), both.a().memory.begin() + std::ptrdiff_t(bytes),
+                    both.b().memory.begin());
+}
+
+void write(far_pair& both, std::size_t bytes = 64) {
+  both.send(one_sided(IBV_WR_RDMA_WRITE, both.b()), {both.a().piece(0, bytes)});
+}
+
+}  // namespace
+
+TEST_CASE("requests to a host without power end after their retries, and its links do not end",
+          "[simulation]") {
+  far_pair both{patient};
+  write(both);
+  CHECK(both.completion(1).status == IBV_WC_SUCCESS);
+  softverbs_vanish_host(both.host(2));
+  const std::int64_t then = both.world.now;
+  write(both);
+  CHECK(both.completion(1).status == IBV_WC_RETRY_EXC_ERR);
+  CHECK(both.world.now - then == all_tries);
+  CHECK(both.world.ending.empty());
+}
+
+TEST_CASE("a message for which a host without power has no more room ends after its retries",
+          "[simulation]") {
+  far_pair both{{.bytes = 3 * ring_bytes, .timeout = 14, .retry_cnt = 7}};
+  write(both);
+  CHECK(both.completion(1).status == IBV_WC_SUCCESS);
+  softverbs_vanish_host(both.host(2));
+  write(both, 3 * ring_bytes);
+  CHECK(both.completion(1).status == IBV_WC_RETRY_EXC_ERR);
+}
+
+TEST_CASE("what a host had sent before it lost its power still arrives", "[simulation]") {
+  far_pair both{patient};
+  both.a().fill(0, 64, 3);
+  write(both);
+  both.world.work();
+  REQUIRE(both.world.in_flight.size() == 1);
+  softverbs_vanish_host(both.host(1));
+  REQUIRE(both.world.deliver());
+  CHECK(wrote(both, 64));
+}
+
+TEST_CASE("a host that was removed after it lost its power is silent to its peers",
+          "[simulation]") {
+  far_pair both{patient};
+  write(both);
+  CHECK(both.completion(1).status == IBV_WC_SUCCESS);
+  softverbs_vanish_host(both.host(2));
+  const ibv_send_wr wr = one_sided(IBV_WR_RDMA_WRITE, both.b());
+  both.remove(2);
+  both.send(wr, {both.a().piece(0, 64)});
+  CHECK(both.completion(1).status == IBV_WC_RETRY_EXC_ERR);
+  CHECK(both.world.ending.empty());
+}
+
+TEST_CASE("a host that comes back after it lost its power has new links, and the old ones end",
+          "[simulation]") {
+  far_pair both{patient};
+  write(both);
+  CHECK(both.completion(1).status == IBV_WC_SUCCESS);
+  softverbs_vanish_host(both.host(2));
+  write(both);
+  both.world.work();
+  both.remove(2);
+  std::unique_ptr<side> second = both.come_back(patient);
+  {
+    const on_host here{both.host(1)};
+    second->fill(0, 64, 5);
+    REQUIRE(second->send(one_sided(IBV_WR_RDMA_WRITE, both.b()), {second->piece(0, 64)}) == 0);
+  }
+  both.world.work();
+  // The links that each had opened.
+  REQUIRE(both.world.ending.size() == 2);
+  for (const softverbs_end& end : both.world.ending) CHECK(end.host == both.host(1));
+  ibv_wc wc{};
+  both.world.run_until([&] {
+    const on_host here{both.host(1)};
+    return verb::poll_cq(second->cq, 1, &wc) == 1;
+  });
+  CHECK(wc.status == IBV_WC_SUCCESS);
+  CHECK(std::equal(second->memory.begin(), second->memory.begin() + 64, both.b().memory.begin()));
+  // The queue pair that the old host had is unknown to the new one.
+  CHECK(both.completion(1).status == IBV_WC_RETRY_EXC_ERR);
+  const on_host here{both.host(1)};
+  second.reset();
+}
+
+TEST_CASE("a request that nothing answers ends when its retries have run out", "[simulation]") {
+  far_pair both{patient};
+  both.world.is_holding = true;
+  const std::int64_t then = both.world.now;
+  write(both);
+  CHECK(both.completion(1).status == IBV_WC_RETRY_EXC_ERR);
+  CHECK(both.world.now - then == all_tries);
+  both.world.is_holding = false;
+}
+
+TEST_CASE("a request that is answered in time does not end, however late the one before was",
+          "[simulation]") {
+  far_pair both{patient};
+  write(both);
+  CHECK(both.completion(1).status == IBV_WC_SUCCESS);
+  both.world.now += all_tries - 1000;
+  both.a().fill(0, 64, 3);
+  write(both);
+  both.world.work();
+  both.world.now += all_tries - 1;
+  both.world.work();
+  CHECK_FALSE(wrote(both, 64));
+  CHECK(both.completion(1).status == IBV_WC_SUCCESS);
+  CHECK(wrote(both, 64));
+}
