@@ -4,7 +4,7 @@
  * The calls of verbs are those of the host that was entered last. Nothing happens between two
  * calls: work that a host has is done by softverbs_do_step(), and a frame that it has sent arrives
  * by softverbs_deliver(). Nothing that was sent is lost, doubled or reordered on a link, but
- * datagrams by softverbs_lose().
+ * datagrams by softverbs_lose() and softverbs_inject().
  *
  * Not simulated: rdma_cm, multicast, InfiniBand ports, XRC between processes.
  */
@@ -19,6 +19,7 @@ extern "C" {
 #endif
 
 struct softverbs_host;
+struct softverbs_copy;
 
 /* One end of a route between two hosts. It is no end any more after `ended` was told of it. */
 struct softverbs_end {
@@ -106,6 +107,14 @@ int64_t softverbs_next_timer(const struct softverbs_host* host);
 void softverbs_deliver(const struct softverbs_end* from);
 /* The oldest frame under way, one that may be lost, does not arrive. */
 void softverbs_lose(const struct softverbs_end* from);
+/* Copies the oldest frame under way, which must be of an unconnected queue pair. Returns NULL: it
+ * is not, or the other end is gone, or (errno) ENOMEM. A frame of an unreliable connection has its
+ * turn among others, so that a second one, or a late one, has no effect but a loss. */
+struct softverbs_copy* softverbs_copy_frame(const struct softverbs_end* from);
+/* The copy arrives now, and is taken at once, if the other end is still there: once more, or late
+ * if the frame itself was lost. */
+void softverbs_inject(const struct softverbs_end* from, const struct softverbs_copy* copy);
+void softverbs_free_copy(struct softverbs_copy* copy);
 /* Gives the other end; 0: there is none any more. */
 int softverbs_peer_end(const struct softverbs_end* end, struct softverbs_end* peer);
 /* This end takes what had arrived, and is closed. */

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 // <softverbs/simulation.h>: hosts, and the links between them.
 
@@ -76,6 +77,12 @@ struct softverbs_host final : simulated_host {
   /// be on their way.
   std::map<std::pair<softverbs::link*, std::uint32_t>, peer_end> peers;
   std::optional<peer_end> connecting;  ///< the peer's end of the link that is about to start
+};
+
+/// A datagram.
+struct softverbs_copy {
+  frame_header header;
+  std::vector<std::byte> payload;
 };
 
 namespace {
@@ -247,6 +254,29 @@ std::int64_t softverbs_next_timer(const softverbs_host* host) {
 void softverbs_deliver(const softverbs_end* from) { arrive(*from, false); }
 
 void softverbs_lose(const softverbs_end* from) { arrive(*from, true); }
+
+softverbs_copy* softverbs_copy_frame(const softverbs_end* from) {
+  softverbs_end to;
+  if (softverbs_peer_end(from, &to) == 0) return nullptr;
+  const frame_header& header = link_of(to)->next_to_arrive();
+  if (header.transport != service::ud) return nullptr;
+  try {
+    const auto* const payload = reinterpret_cast<const std::byte*>(&header + 1);
+    return new softverbs_copy{header, {payload, payload + header.payload_bytes}};
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+}
+
+void softverbs_inject(const softverbs_end* from, const softverbs_copy* copy) {
+  softverbs_end to;
+  if (softverbs_peer_end(from, &to) == 0) return;
+  const entered as{to.host};
+  link_of(to)->take_datagram(*to.host->local_node(), copy->header, copy->payload.data());
+}
+
+void softverbs_free_copy(softverbs_copy* copy) { delete copy; }
 
 int softverbs_peer_end(const softverbs_end* end, softverbs_end* peer) {
   const auto& peers = end->host->peers;

@@ -77,6 +77,18 @@ void link::arrive(bool is_lost) noexcept {
   in_.show_next(is_lost);
 }
 
+const frame_header& link::next_to_arrive() const noexcept {
+  const ring_view ring = rings_->in(opened_);
+  const std::uint64_t shown = ring.control->tail.load();
+  return *reinterpret_cast<const frame_header*>(ring.data + shown % ring_bytes);
+}
+
+void link::take_datagram(node& local_node, const frame_header& header,
+                         const std::byte* payload) noexcept {
+  const std::lock_guard rx{rx_};
+  if (up()) static_cast<void>(on_request(local_node, *this, header, payload));
+}
+
 void link::take_next(node& local_node) noexcept {
   {
     const std::lock_guard rx{rx_};

@@ -162,6 +162,11 @@ class link {
   // ---- simulated links. \thread the simulation's
   /// The next frame of the peer has arrived, or was lost.
   void arrive(bool is_lost) noexcept;
+  /// The oldest frame of the peer that has not arrived; there is one.
+  [[nodiscard]] const frame_header& next_to_arrive() const noexcept;
+  /// A datagram of the peer arrives beside the others, and is taken.
+  void take_datagram(node& local_node, const frame_header& header,
+                     const std::byte* payload) noexcept;
   /// True if take_next() would find a frame for which there is room.
   [[nodiscard]] bool has_frame_to_take() const noexcept {
     return in_.has_frames() && (!lacks_room_ || out_.has_space());
