@@ -5,6 +5,7 @@
 #include "link/listeners.hpp"
 #include "memory/key_table.hpp"
 #include "node/deadline_heap.hpp"
+#include "node/object_counts.hpp"
 #include "node/service.hpp"
 #include "node/simulation.hpp"
 #include "queue/adaptive_mutex.hpp"
@@ -111,6 +112,8 @@ class node final : private engine_world {
   [[nodiscard]] bool abandoned() const noexcept {
     return abandoned_.load(std::memory_order_relaxed);
   }
+
+  [[nodiscard]] object_counts& counts() noexcept { return counts_; }
 
   // ---- QP numbers
   std::uint32_t allocate_qpn();  ///< 0 when there is none (0 and 1 are never given out)
@@ -290,6 +293,7 @@ class node final : private engine_world {
   std::atomic<std::uint32_t> epochs_{0};
   std::atomic<std::uint32_t> qkey_violations_{0};  ///< more than the most by racing threads
   std::atomic<group_membership*> groups_{nullptr};
+  object_counts counts_;
 
   // QP numbers.
   std::mutex numbers_;

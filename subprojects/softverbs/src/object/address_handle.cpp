@@ -16,7 +16,6 @@
 namespace softverbs {
 namespace {
 
-object_count handles;
 /// The hop limit of an address handle that has none.
 constexpr std::uint8_t default_hop_limit = 64;
 constexpr std::uint32_t flow_label_mask = 0xfffff;
@@ -32,7 +31,7 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   if (attr->port_num != 1 || !has_target) return fail(EINVAL);
   auto ah = std::make_unique<address_handle>();
   if (is_group) groups_of(pd->context).watch(attr->grh.dgid);
-  if (!handles.add(limits().max_ah)) return fail(ENOMEM);
+  if (!counts_of(pd->context).handles.add(limits().max_ah)) return fail(ENOMEM);
   ah->handle = {.context = pd->context, .pd = pd, .handle = 0};
   ah->pd = origin_of(pd);
   if (!is_group) ah->host = softverbs::soft(pd->context).local_node->resolve(*host, 0).host;
@@ -50,8 +49,8 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
 
 int destroy_ah(ibv_ah* handle) {
   softverbs::soft(handle->pd).users.fetch_sub(1);
+  counts_of(handle->context).handles.remove();
   delete reinterpret_cast<address_handle*>(handle);
-  handles.remove();
   return 0;
 }
 

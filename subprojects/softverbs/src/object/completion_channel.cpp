@@ -1,9 +1,12 @@
 #include "queue/completion_channel.hpp"
 
+#include "object/counted.hpp"
 #include "object/soft_verbs.hpp"
 #include "queue/completion_queue.hpp"
 
 #include <cerrno>
+#include <limits>
+#include <memory>
 
 namespace softverbs {
 namespace {
@@ -17,7 +20,9 @@ completion_channel& behind(ibv_comp_channel* channel) noexcept {
 namespace verb {
 
 ibv_comp_channel* create_comp_channel(ibv_context* ctx) {
-  return &(new completion_channel{ctx})->handle;
+  auto channel = std::make_unique<completion_channel>(ctx);
+  counts_of(ctx).channels.add(std::numeric_limits<int>::max());
+  return &channel.release()->handle;
 }
 
 int destroy_comp_channel(ibv_comp_channel* channel) {
@@ -25,6 +30,7 @@ int destroy_comp_channel(ibv_comp_channel* channel) {
     const std::lock_guard lock{behind(channel).mutex};
     if (channel->refcnt != 0) return EBUSY;
   }
+  counts_of(channel->context).channels.remove();
   delete &behind(channel);
   return 0;
 }

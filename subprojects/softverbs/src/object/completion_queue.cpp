@@ -16,8 +16,6 @@
 namespace softverbs {
 namespace {
 
-object_count queues;
-
 completion_queue& behind(ibv_cq* cq) noexcept { return *reinterpret_cast<completion_queue*>(cq); }
 
 void count_channel_user(completion_channel& channel, int change) {
@@ -66,7 +64,7 @@ completion_queue* make_completion_queue(ibv_context* ctx, std::uint32_t cqe, voi
   cq->memory = memory_of(domain);
   resize(*cq, static_cast<int>(cqe));
   if (timestamps) cq->timestamps.resize(cq->ring.size());
-  if (!queues.add(limits().max_cq)) {
+  if (!counts_of(ctx).queues.add(limits().max_cq)) {
     errno = ENOMEM;
     return nullptr;
   }
@@ -106,9 +104,10 @@ int destroy_cq(ibv_cq* handle) {
   await_acknowledgements(cq.handle, taken, cq.owner->async.forget(handle));
   if (cq.channel != nullptr) count_channel_user(*cq.channel, -1);
   ibv_pd* const domain = cq.domain;
+  object_counts& counts = cq.owner->local_node->counts();
   delete &cq;
   if (domain != nullptr) softverbs::soft(domain).users.fetch_sub(1);
-  queues.remove();
+  counts.queues.remove();
   return 0;
 }
 

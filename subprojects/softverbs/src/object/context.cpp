@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include <limits>
 #include <memory>
 
 namespace softverbs {
@@ -26,6 +27,7 @@ context& soft(ibv_context* ctx) noexcept {
 ibv_context* open_context(const verbs_context& verbs) {
   auto made = std::make_unique<context>();
   made->local_node = &node::acquire();
+  made->local_node->counts().contexts.add(std::numeric_limits<int>::max());
   made->verbs = verbs;
   made->verbs.sz = sizeof(verbs_context);
   ibv_context& ctx = made->verbs.context;
@@ -43,6 +45,7 @@ void close_context(ibv_context* ctx) noexcept {
   const std::unique_ptr<context> closing{&soft(ctx)};
   ::pthread_mutex_destroy(&ctx->mutex);
   if (closing->uses_groups) closing->local_node->groups()->release();
+  closing->local_node->counts().contexts.remove();
   node::release(*closing->local_node);
 }
 

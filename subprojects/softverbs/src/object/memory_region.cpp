@@ -22,8 +22,6 @@
 namespace softverbs {
 namespace {
 
-object_count regions;
-
 /// Memory of a descriptor that this library mapped.
 struct mapping {
   mapping() = default;
@@ -110,6 +108,7 @@ std::uint64_t iova_of(unsigned access, std::uint64_t wished) noexcept {
 /// Makes a region of a grant that was checked. `address`: as the program knows it.
 ibv_mr* make_region(ibv_pd* pd, void* address, const key_grant& grant, mapping mapped) {
   auto mr = std::make_unique<memory_region>();
+  object_count& regions = counts_of(pd->context).regions;
   if (!regions.add(limits().max_mr)) return fail(ENOMEM);
   key_table& keys = softverbs::soft(pd->context).local_node->keys();
   const std::uint32_t key = keys.allocate();
@@ -264,8 +263,8 @@ int dereg_mr(ibv_mr* mr) {
   }
   keys.free(mr->lkey);
   softverbs::soft(mr->pd).users.fetch_sub(1);
+  counts_of(mr->context).regions.remove();
   delete &behind(mr);
-  regions.remove();
   return 0;
 }
 

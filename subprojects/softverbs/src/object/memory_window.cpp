@@ -8,19 +8,13 @@
 #include <cerrno>
 #include <memory>
 
-namespace softverbs {
-namespace {
-
-object_count windows;
-
-}  // namespace
-
-namespace verb {
+namespace softverbs::verb {
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
   if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return fail(EINVAL);
   if (limits().max_mw == 0) return fail(EOPNOTSUPP);
   auto mw = std::make_unique<ibv_mw>();
+  object_count& windows = counts_of(pd->context).windows;
   if (!windows.add(limits().max_mw)) return fail(ENOMEM);
   const std::uint32_t key = soft(pd->context).local_node->keys().allocate();
   if (key == 0) {
@@ -37,10 +31,9 @@ int dealloc_mw(ibv_mw* mw) {
   // The slot identifies the key, whatever its variant. The program may have changed `rkey`.
   soft(mw->context).local_node->keys().free(mw->handle << variant_bits);
   softverbs::soft(mw->pd).users.fetch_sub(1);
-  windows.remove();
+  counts_of(mw->context).windows.remove();
   delete mw;
   return 0;
 }
 
-}  // namespace verb
-}  // namespace softverbs
+}  // namespace softverbs::verb

@@ -10,8 +10,6 @@
 namespace softverbs {
 namespace {
 
-object_count domains;
-
 /// IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC of later headers: soft0 has no use for
 /// it.
 constexpr std::uint32_t allows_unprotected = 1 << 2;
@@ -31,7 +29,7 @@ namespace verb {
 
 ibv_pd* alloc_pd(ibv_context* ctx) {
   auto pd = std::make_unique<protection_domain>();
-  if (!domains.add(limits().max_pd)) return fail(ENOMEM);
+  if (!counts_of(ctx).domains.add(limits().max_pd)) return fail(ENOMEM);
   pd->handle.context = ctx;
   return &pd.release()->handle;
 }
@@ -41,8 +39,9 @@ int dealloc_pd(ibv_pd* handle) {
   if (pd.users.load() != 0) return EBUSY;
   if (pd.of != nullptr) softverbs::soft(pd.of).users.fetch_sub(1);
   if (pd.thread != nullptr) pd.thread->users.fetch_sub(1);
+  object_counts& counts = counts_of(handle->context);
   delete &pd;
-  domains.remove();
+  counts.domains.remove();
   return 0;
 }
 
@@ -69,7 +68,7 @@ ibv_pd* alloc_parent_domain(ibv_context* ctx, ibv_parent_domain_init_attr* attr)
     return fail(EINVAL);
   auto pd = std::make_unique<protection_domain>();
   pd->memory = memory_wanted(*attr, &pd->handle);
-  if (!domains.add(limits().max_pd)) return fail(ENOMEM);
+  if (!counts_of(ctx).domains.add(limits().max_pd)) return fail(ENOMEM);
   pd->handle.context = ctx;
   pd->of = attr->pd;
   pd->origin = origin_of(attr->pd);

@@ -12,7 +12,6 @@
 namespace softverbs {
 namespace {
 
-object_count shared_queues;
 std::atomic<std::uint32_t> next_number{1};
 
 shared_receive_queue& behind(ibv_srq* srq) noexcept {
@@ -43,6 +42,7 @@ ibv_srq* create(ibv_pd* pd, void* srq_context, ibv_srq_attr& attr, ibv_xrcd* xrc
       attr.max_sge > static_cast<std::uint32_t>(limits().max_srq_sge))
     return fail(EINVAL);
   auto srq = std::make_unique<shared_receive_queue>(attr.max_wr, attr.max_sge, memory_of(pd));
+  object_count& shared_queues = counts_of(pd->context).shared_queues;
   if (!shared_queues.add(limits().max_srq)) return fail(ENOMEM);
   srq->handle.context = pd->context;
   srq->handle.srq_context = srq_context;
@@ -116,9 +116,10 @@ int destroy_srq(ibv_srq* handle) {
   ::pthread_cond_destroy(&handle->cond);
   ::pthread_mutex_destroy(&handle->mutex);
   ibv_pd* const pd = handle->pd;
+  object_counts& counts = counts_of(handle->context);
   delete &srq;
   softverbs::soft(pd).users.fetch_sub(1);  // The memory has gone back to a parent domain.
-  shared_queues.remove();
+  counts.shared_queues.remove();
   return 0;
 }
 

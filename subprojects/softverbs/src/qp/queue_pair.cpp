@@ -20,9 +20,6 @@
 namespace softverbs {
 namespace {
 
-/// The number of queue pairs of this process, bounded by limits().max_qp.
-object_count queue_pairs;
-
 constexpr std::uint64_t datagram_operations = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 constexpr std::uint64_t unreliable_operations =
     datagram_operations | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE |
@@ -160,6 +157,7 @@ ibv_pd* counting_pd(const queue_pair& qp) noexcept {
 
 /// Counts a queue pair and gives it a number. Null with errno: there is none for it.
 ibv_qp* number(owned_queue_pair qp) {
+  object_count& queue_pairs = qp->local_node->counts().queue_pairs;
   if (!queue_pairs.add(limits().max_qp)) return fail(ENOMEM);
   if (settle(*qp) == 0) {
     queue_pairs.remove();
@@ -301,9 +299,10 @@ int destroy_qp(ibv_qp* handle) {
   await_acknowledgements(*handle);
   count_users(*qp, false);
   ibv_pd* const pd = counting_pd(*qp);
+  object_counts& counts = qp->local_node->counts();
   qp.reset();
   if (pd != nullptr) soft(pd).users.fetch_sub(1);  // The memory has gone back to a parent domain.
-  queue_pairs.remove();
+  counts.queue_pairs.remove();
   return 0;
 }
 
