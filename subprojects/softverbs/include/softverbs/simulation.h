@@ -62,6 +62,9 @@ struct softverbs_world {
    * a piece in unmapped memory it does not tell. May be NULL. */
   void (*written)(void* context, struct softverbs_host* host, uint64_t address, uint64_t length,
                   uint32_t remote_key);
+  /* A completion channel or a context of the host has an event more, and its descriptor is
+   * readable. May be NULL. */
+  void (*readable)(void* context, struct softverbs_host* host, int fd);
 };
 
 /* The time of all hosts is *nanoseconds from now on; NULL: CLOCK_MONOTONIC. Not negative. */
@@ -72,7 +75,8 @@ void softverbs_simulate_time(const int64_t* nanoseconds);
 struct softverbs_host* softverbs_add_host(const struct softverbs_world* world,
                                           const union ibv_gid* gids, unsigned gid_count,
                                           uint16_t slot, uint32_t first_qpn);
-/* Makes the next calls those of this host; NULL: of the process itself. Returns the host before. */
+/* Makes the next calls those of this host; NULL: of the process itself. Returns the host before.
+ * What softverbs_pretend_limit() and softverbs_pretend_missing() change is the entered host's. */
 struct softverbs_host* softverbs_enter_host(struct softverbs_host* host);
 /* The host's process is gone: its links end, and whatever it does afterwards reaches nobody. */
 void softverbs_kill_host(struct softverbs_host* host);
@@ -115,6 +119,26 @@ struct softverbs_copy* softverbs_copy_frame(const struct softverbs_end* from);
  * if the frame itself was lost. */
 void softverbs_inject(const struct softverbs_end* from, const struct softverbs_copy* copy);
 void softverbs_free_copy(struct softverbs_copy* copy);
+/* Whether the descriptor of a channel or a context is readable: 1, 0; -1: it is none of the host's.
+ */
+int softverbs_is_readable(const struct softverbs_host* host, int fd);
+/* The objects of a host's process that are not destroyed. Parent domains are protection domains. */
+struct softverbs_counts {
+  uint32_t contexts, pds, mrs, mws, cqs, channels, qps, srqs, ahs;
+};
+struct softverbs_counts softverbs_count_objects(const struct softverbs_host* host);
+/* Writes the contexts that are open, oldest first, at most `most`. Returns their number. With
+ * softverbs_raise_async_event() a device fails, for example. */
+unsigned softverbs_host_contexts(const struct softverbs_host* host, struct ibv_context** contexts,
+                                 unsigned most);
+/* The host has other addresses from now on: IBV_EVENT_GID_CHANGE. Links that are up stay. Returns
+ * 0, EINVAL, ENOMEM. */
+int softverbs_change_gids(struct softverbs_host* host, const union ibv_gid* gids,
+                          unsigned gid_count);
+/* The host's port goes down (0) or up: IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE. While it is down,
+ * the host takes nothing that arrives, what it sends is not under way yet, and no links begin.
+ * Returns 0, ENOMEM. */
+int softverbs_set_port(struct softverbs_host* host, int up);
 /* Gives the other end; 0: there is none any more. */
 int softverbs_peer_end(const struct softverbs_end* end, struct softverbs_end* peer);
 /* This end takes what had arrived, and is closed. */

@@ -65,6 +65,14 @@ void heal(queue_pair& qp) noexcept {
   qp.disturbed = false;
 }
 
+/// Makes limits those of the device: of the simulated host that was entered, if there is one.
+void publish(const device_limits& now) {
+  if (simulated_host* const host = simulated_host::current())
+    host->pretend(now);
+  else
+    pretend(now);
+}
+
 /// Ends the faults of all queue pairs and completion queues. A forked child leaves inherited
 /// objects alone: threads that do not exist in the child may hold their locks.
 void heal_all(std::vector<std::pair<node*, std::uint32_t>>& to_kick) {
@@ -79,7 +87,7 @@ void heal_all(std::vector<std::pair<node*, std::uint32_t>>& to_kick) {
   disturbed_qps.clear();
   withholding_cqs.clear();
   note_listed();
-  pretend(true_limits());
+  publish(true_limits());
 }
 
 /// A limit: the member of device_limits, and its true maximum.
@@ -132,7 +140,7 @@ int pretend_changed(Change&& change) noexcept {
     const std::lock_guard lock{faults_mutex};
     device_limits now = limits();
     const int error = change(now);
-    if (error == 0) pretend(now);
+    if (error == 0) publish(now);
     return error;
   });
 }

@@ -24,6 +24,7 @@ namespace {
 // Encodings in PortInfo (IBTA volume 1, 14.2.5.6) that have no names in <verbs.h>.
 constexpr std::uint8_t width_4x = 2;
 constexpr std::uint8_t speed_25_gbps = 32;  // Per lane: nominal, as memory has no link speed.
+constexpr std::uint8_t physical_polling = 2;
 constexpr std::uint8_t physical_link_up = 5;
 constexpr std::uint8_t grh_required = 1;     // IBV_QPF_GRH_REQUIRED
 constexpr std::uint8_t subnet_timeout = 18;  // 4.096 us << 18: what subnet managers set.
@@ -38,7 +39,9 @@ bool is_empty(const ibv_gid& gid) noexcept {
 
 ibv_port_attr describe_port(const node& local_node) noexcept {
   ibv_port_attr is{};
-  is.state = IBV_PORT_ACTIVE;
+  const simulated_host* const host = local_node.simulated();
+  const bool is_up = host == nullptr || host->is_port_up();
+  is.state = is_up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   is.max_mtu = is.active_mtu = IBV_MTU_4096;
   is.gid_tbl_len = gid_table_size;
   is.port_cap_flags = IBV_PORT_CM_SUP;
@@ -48,7 +51,7 @@ ibv_port_attr describe_port(const node& local_node) noexcept {
   is.max_vl_num = 1;
   is.active_width = width_4x;
   is.active_speed = speed_25_gbps;
-  is.phys_state = physical_link_up;
+  is.phys_state = is_up ? physical_link_up : physical_polling;
   if (const subnet* const known = port_subnet()) {
     is.link_layer = IBV_LINK_LAYER_INFINIBAND;
     is.lid = is.sm_lid = known->own_lid();  // No subnet manager runs anywhere else.

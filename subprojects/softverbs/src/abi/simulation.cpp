@@ -1,9 +1,7 @@
-#include "node/simulation.hpp"
-
+#include "abi/entry.hpp"
+#include "abi/simulated_host.hpp"
 #include "node/gid_table.hpp"
 #include "node/node.hpp"
-
-#include <softverbs/simulation.h>
 
 #include <cerrno>
 #include <cstring>
@@ -18,66 +16,7 @@
 
 using namespace softverbs;
 
-namespace {
-
 // link(2) and clock(3) have names of softverbs, too.
-
-class entered {
- public:
-  explicit entered(simulated_host* host) noexcept : before_{simulated_host::enter(host)} {}
-  entered(const entered&) = delete;
-  ~entered() { simulated_host::enter(before_); }
-
- private:
-  simulated_host* const before_;
-};
-
-}  // namespace
-
-struct softverbs_host final : simulated_host {
-  softverbs_host(const softverbs_world& w, std::span<const ibv_gid> gids, std::uint16_t slot,
-                 std::uint32_t first_index)
-      : simulated_host{gids, slot, first_index}, world{w} {}
-  ~softverbs_host() override {
-    // The other hosts find no link of one that is gone.
-    for (const auto& [end, peer] : peers)
-      if (peer.host != nullptr) peer.host->peers.erase({peer.far_end, peer.generation});
-  }
-
-  struct peer_end {
-    softverbs_host* host = nullptr;
-    softverbs::link* far_end = nullptr;
-    std::uint32_t generation = 0;
-  };
-
-  void on_work() noexcept override { world.has_work(world.context, this); }
-  void on_sent(softverbs::link& by, const frame_header& header) noexcept override;
-  void on_peer_work(softverbs::link& of) noexcept override;
-  void on_end(softverbs::link& one) noexcept override;
-  void on_start(softverbs::link& one) noexcept override;
-  bool connect(const node_address& to, softverbs::link::setup& how) noexcept override;
-  int on_call(const char* verb, ibv_context* ctx) noexcept override {
-    return world.called == nullptr ? 0 : world.called(world.context, this, verb, ctx);
-  }
-  void on_written(const std::byte* at, std::uint64_t bytes, std::uint32_t rkey) noexcept override {
-    if (world.written == nullptr) return;
-    world.written(world.context, this, reinterpret_cast<std::uintptr_t>(at), bytes, rkey);
-  }
-
-  [[nodiscard]] softverbs_end end_of(softverbs::link& one) noexcept {
-    return {this, &one, one.generation()};
-  }
-
-  /// Tells of the ends that a host left which had the address of a new peer.
-  void end_deserted(const softverbs::link& by) noexcept;
-
-  const softverbs_world world;
-  bool has_vanished = false;
-  /// The other ends, by link and generation: also of links that were closed, whose frames may still
-  /// be on their way.
-  std::map<std::pair<softverbs::link*, std::uint32_t>, peer_end> peers;
-  std::optional<peer_end> connecting;  ///< the peer's end of the link that is about to start
-};
 
 /// A datagram.
 struct softverbs_copy {
@@ -130,7 +69,10 @@ void softverbs_host::on_sent(softverbs::link& by, const frame_header& header) no
       .kind = static_cast<std::uint8_t>(header.kind),
       .is_answer = header.kind >= frame_kind::ack,
       .may_be_lost = header.transport == service::ud || header.transport == service::uc};
-  world.sent(world.context, &from, &frame);
+  if (is_port_up())
+    world.sent(world.context, &from, &frame);
+  else
+    kept_back.emplace_back(from, frame);
 }
 
 void softverbs_host::on_peer_work(softverbs::link& of) noexcept {
@@ -150,6 +92,7 @@ bool softverbs_host::connect(const node_address& to, softverbs::link::setup& how
   std::memcpy(&gid, &to.host, sizeof gid);
   softverbs_host* const peer = world.find(world.context, &gid, process_slot(to.slot));
   if (peer == nullptr || peer->local_node() == nullptr) return false;
+  if (!is_port_up() || !peer->is_port_up()) return false;
   node_address own{.slot = how.own_slot};
   std::memcpy(&own.host, &gids().front(), sizeof own.host);
   how.rings = paired_rings::make();
@@ -188,10 +131,6 @@ softverbs_host* softverbs_add_host(const softverbs_world* world, const ibv_gid* 
   }
 }
 
-softverbs_host* softverbs_enter_host(softverbs_host* host) {
-  return static_cast<softverbs_host*>(simulated_host::enter(host));
-}
-
 void softverbs_kill_host(softverbs_host* host) {
   const entered as{host};
   if (host->local_node() != nullptr) host->local_node()->die();
@@ -224,7 +163,7 @@ unsigned softverbs_list_steps(softverbs_host* host, softverbs_step* steps, unsig
   if (local->next_deadline() <= softverbs::clock::now()) add(SOFTVERBS_TIME, nullptr);
   for (std::uint32_t n = 0; n < local->link_count(); ++n) {
     softverbs::link& one = local->link_at(n);
-    if (!one.up()) continue;
+    if (!one.up() || !host->is_port_up()) continue;
     if (one.has_frame_to_take()) add(SOFTVERBS_LINK, &one);
     if (one.has_answers_due()) add(SOFTVERBS_ANSWER, &one);
     if (one.has_space_for_waiters()) add(SOFTVERBS_SPACE, &one);
@@ -237,6 +176,7 @@ void softverbs_do_step(softverbs_host* host, const softverbs_step* step) {
   if (local == nullptr || !local->is_open()) return;
   const entered as{host};
   auto* const one = static_cast<softverbs::link*>(step->link);
+  if (one != nullptr && !host->is_port_up()) return;
   switch (step->kind) {
     case SOFTVERBS_RUN: static_cast<void>(local->run_next_kick()); break;
     case SOFTVERBS_TIME: static_cast<void>(local->run_next_due(softverbs::clock::now())); break;
@@ -271,7 +211,7 @@ softverbs_copy* softverbs_copy_frame(const softverbs_end* from) {
 
 void softverbs_inject(const softverbs_end* from, const softverbs_copy* copy) {
   softverbs_end to;
-  if (softverbs_peer_end(from, &to) == 0) return;
+  if (softverbs_peer_end(from, &to) == 0 || !to.host->is_port_up()) return;
   const entered as{to.host};
   link_of(to)->take_datagram(*to.host->local_node(), copy->header, copy->payload.data());
 }

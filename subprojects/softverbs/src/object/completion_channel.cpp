@@ -21,7 +21,9 @@ namespace verb {
 
 ibv_comp_channel* create_comp_channel(ibv_context* ctx) {
   auto channel = std::make_unique<completion_channel>(ctx);
-  counts_of(ctx).channels.add(std::numeric_limits<int>::max());
+  node& local_node = *softverbs::soft(ctx).local_node;
+  if (simulated_host* const host = local_node.simulated()) host->watch(channel->tokens);
+  local_node.counts().channels.add(std::numeric_limits<int>::max());
   return &channel.release()->handle;
 }
 

@@ -27,6 +27,13 @@ context& soft(ibv_context* ctx) noexcept {
 ibv_context* open_context(const verbs_context& verbs) {
   auto made = std::make_unique<context>();
   made->local_node = &node::acquire();
+  try {
+    if (simulated_host* const host = made->local_node->simulated())
+      host->add_context(made->verbs.context, made->async.tokens());
+  } catch (...) {
+    node::release(*made->local_node);
+    throw;
+  }
   made->local_node->counts().contexts.add(std::numeric_limits<int>::max());
   made->verbs = verbs;
   made->verbs.sz = sizeof(verbs_context);
@@ -45,6 +52,7 @@ void close_context(ibv_context* ctx) noexcept {
   const std::unique_ptr<context> closing{&soft(ctx)};
   ::pthread_mutex_destroy(&ctx->mutex);
   if (closing->uses_groups) closing->local_node->groups()->release();
+  if (simulated_host* const host = closing->local_node->simulated()) host->remove_context(*ctx);
   closing->local_node->counts().contexts.remove();
   node::release(*closing->local_node);
 }

@@ -60,5 +60,7 @@ struct device_limits : ibv_device_attr {
 [[nodiscard]] const device_limits& true_limits() noexcept;
 /// Makes limits() return a copy of `pretended`; earlier results stay valid. \thread one at a time.
 void pretend(const device_limits& pretended);
+/// Makes limits() return those, which stay valid; null: the true ones. Returns what was before.
+const device_limits* exchange_limits(const device_limits* pretended) noexcept;
 
 }  // namespace softverbs

@@ -116,6 +116,10 @@ const device_limits& limits() noexcept {
   return now != nullptr ? *now : true_limits();
 }
 
+const device_limits* exchange_limits(const device_limits* pretended) noexcept {
+  return pretended_now.exchange(pretended);
+}
+
 void pretend(const device_limits& pretended) {
   // References from limits() stay valid for ever, even while the process ends.
   static auto& all = *new std::deque<device_limits>;

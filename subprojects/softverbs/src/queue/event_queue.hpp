@@ -18,6 +18,7 @@ class async_event_queue {
   async_event_queue() = default;  ///< throws std::system_error without a file descriptor left
 
   [[nodiscard]] int fd() const noexcept { return tokens_.fd(); }
+  [[nodiscard]] event_tokens& tokens() noexcept { return tokens_; }
   void push(const ibv_async_event& event);
   /// Takes the oldest event; blocks unless the fd is O_NONBLOCK. 0, or -1 with errno (EAGAIN,
   /// EINTR).

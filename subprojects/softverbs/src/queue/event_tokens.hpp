@@ -12,6 +12,20 @@
 
 namespace softverbs {
 
+class event_tokens;
+
+/// Hears of the tokens of a simulated host.
+class token_watcher {
+ public:
+  /// An event has come. \thread under the lock of the events.
+  virtual void on_token(const event_tokens& of) noexcept = 0;
+  /// The descriptor is about to be closed.
+  virtual void on_close(const event_tokens& of) noexcept = 0;
+
+ protected:
+  ~token_watcher() = default;
+};
+
 /// The descriptor of a completion channel or of a context's events: an eventfd in semaphore mode
 /// with a token for each queued event. A reader takes a token with read(2), which blocks or ends by
 /// a signal as the program has arranged; then it locks the events. An event that is dropped in
@@ -27,6 +41,7 @@ class event_tokens {
   event_tokens(const event_tokens&) = delete;
   event_tokens& operator=(const event_tokens&) = delete;
   ~event_tokens() {
+    if (watcher_ != nullptr) watcher_->on_close(*this);
     const no_cancellation wholly;
     ::close(fd_);
   }
@@ -36,11 +51,17 @@ class event_tokens {
     const no_cancellation wholly;
     // Fails only when 2^64 events are unread.
     [[maybe_unused]] const int put = ::eventfd_write(fd_, 1);
+    if (watcher_ == nullptr) [[likely]]
+      return;
+    ++count_;
+    watcher_->on_token(*this);
   }
   /// False with errno (EAGAIN, EINTR). Blocks unless the fd is O_NONBLOCK. A cancellation point.
   [[nodiscard]] bool take() {
     eventfd_t one = 0;
-    return ::read(fd_, &one, sizeof one) == sizeof one;
+    if (::read(fd_, &one, sizeof one) != sizeof one) return false;
+    if (watcher_ != nullptr) --count_;
+    return true;
   }
   /// True if the taken token stands for an event; false: take another.
   [[nodiscard]] bool spend() noexcept {
@@ -53,12 +74,22 @@ class event_tokens {
     const no_cancellation wholly;
     eventfd_t one = 0;
     const iovec to{&one, sizeof one};
-    if (::preadv2(fd_, &to, 1, -1, RWF_NOWAIT) < 0) ++void_;
+    if (::preadv2(fd_, &to, 1, -1, RWF_NOWAIT) < 0)
+      ++void_;
+    else if (watcher_ != nullptr)
+      --count_;
   }
+
+  // ---- a simulation. \thread the simulation's
+  void watch(token_watcher* by) noexcept { watcher_ = by; }
+  /// True if the descriptor is readable; `watch` was called.
+  [[nodiscard]] bool is_readable() const noexcept { return count_ != 0; }
 
  private:
   int fd_;
-  std::uint64_t void_ = 0;  ///< tokens that readers hold for dropped events
+  std::uint64_t void_ = 0;            ///< tokens that readers hold for dropped events
+  token_watcher* watcher_ = nullptr;  ///< null: nobody simulates
+  std::uint64_t count_ = 0;           ///< unread tokens, if there is a watcher
 };
 
 }  // namespace softverbs

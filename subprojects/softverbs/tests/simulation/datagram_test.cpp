@@ -94,16 +94,22 @@ TEST_CASE("a datagram arrives behind a later one", "[simulation]") {
   CHECK(pair.received() == std::vector{1});
 }
 
-TEST_CASE("no copy of a datagram arrives at a host that is gone", "[simulation]") {
+TEST_CASE("no copy of a datagram arrives at a host that is gone, or whose port is down",
+          "[simulation]") {
   datagrams pair;
   pair.receive(3);
   const softverbs_end from = pair.send(1);
   const copy_of_frame copy{softverbs_copy_frame(&from)};
   REQUIRE(copy != nullptr);
+  REQUIRE(softverbs_set_port(pair.both.host(2), 0) == 0);
+  softverbs_inject(&from, copy.get());
+  CHECK(pair.received().empty());
+  REQUIRE(softverbs_set_port(pair.both.host(2), 1) == 0);
+  softverbs_inject(&from, copy.get());
+  CHECK(pair.received() == std::vector{1});
   softverbs_kill_host(pair.both.host(2));
   softverbs_inject(&from, copy.get());
   CHECK(softverbs_copy_frame(&from) == nullptr);
-  CHECK(pair.received().empty());
 }
 
 TEST_CASE("a frame of a connection has no copy", "[simulation]") {

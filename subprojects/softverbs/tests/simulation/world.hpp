@@ -43,6 +43,7 @@ class plain_world {
     calls.find = &find;
     calls.called = &called;
     calls.written = &written;
+    calls.readable = &readable;
     softverbs_host* const made = softverbs_add_host(&calls, &gid, 1, std::uint16_t(number), 7);
     REQUIRE(made != nullptr);
     return made;
@@ -110,6 +111,7 @@ class plain_world {
     friend bool operator==(const device_write&, const device_write&) = default;
   };
   std::vector<device_write> writes;
+  std::vector<std::pair<softverbs_host*, int>> told_readable;
 
  private:
   /// Closes both ends of each link that has ended; false: none has.
@@ -143,6 +145,9 @@ class plain_world {
   static void written(void* context, softverbs_host* host, std::uint64_t address,
                       std::uint64_t length, std::uint32_t remote_key) {
     of(context).writes.push_back({host, address, length, remote_key});
+  }
+  static void readable(void* context, softverbs_host* host, int fd) {
+    of(context).told_readable.emplace_back(host, fd);
   }
 };
 

@@ -1,0 +1,105 @@
+#include "abi/simulated_host.hpp"
+#include "node/gid_table.hpp"
+#include "node/node.hpp"
+#include "node/port.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+#include <utility>
+
+// <softverbs/simulation.h>: what becomes of a host's device, and what of it can be seen.
+
+using namespace softverbs;
+
+namespace {
+
+/// The limits of the process itself, while a host is entered.
+constinit const device_limits* limits_of_process = nullptr;
+
+/// \errors std::bad_alloc
+void raise_port_event(const softverbs_host& host, ibv_event_type type) {
+  ibv_async_event event{};
+  event.event_type = type;
+  event.element.port_num = only_port;
+  for (ibv_context* const ctx : host.contexts()) soft(ctx).async.push(event);
+}
+
+}  // namespace
+
+softverbs_host* softverbs_host::enter(softverbs_host* next) noexcept {
+  auto* const before = static_cast<softverbs_host*>(simulated_host::enter(next));
+  if (before == next) return before;
+  const device_limits* const limits = next == nullptr ? limits_of_process : next->limits_outside;
+  (before == nullptr ? limits_of_process : before->limits_outside) = exchange_limits(limits);
+  return before;
+}
+
+void softverbs_host::pretend(const device_limits& now) {
+  exchange_limits(&pretended.emplace_back(now));
+}
+
+void softverbs_host::release_frames() noexcept {
+  for (const auto& [from, frame] : std::exchange(kept_back, {}))
+    world.sent(world.context, &from, &frame);
+}
+
+extern "C" {
+
+softverbs_host* softverbs_enter_host(softverbs_host* host) { return softverbs_host::enter(host); }
+
+unsigned softverbs_host_contexts(const softverbs_host* host, ibv_context** contexts,
+                                 unsigned most) {
+  const auto open = host->contexts();
+  const std::size_t count = std::min<std::size_t>(open.size(), most);
+  std::copy_n(open.begin(), count, contexts);
+  return static_cast<unsigned>(count);
+}
+
+softverbs_counts softverbs_count_objects(const softverbs_host* host) {
+  if (host->local_node() == nullptr) return {};
+  const object_counts& open = host->local_node()->counts();
+  return {.contexts = open.contexts.now(),
+          .pds = open.domains.now(),
+          .mrs = open.regions.now(),
+          .mws = open.windows.now(),
+          .cqs = open.queues.now(),
+          .channels = open.channels.now(),
+          .qps = open.queue_pairs.now(),
+          .srqs = open.shared_queues.now(),
+          .ahs = open.handles.now()};
+}
+
+int softverbs_is_readable(const softverbs_host* host, int fd) {
+  const event_tokens* const tokens = host->find_tokens(fd);
+  return tokens == nullptr ? -1 : tokens->is_readable() ? 1 : 0;
+}
+
+int softverbs_change_gids(softverbs_host* host, const ibv_gid* gids, unsigned gid_count) {
+  if (gid_count == 0 || gid_count > gids_max) return EINVAL;
+  try {
+    host->change_gids({gids, gid_count});
+    raise_port_event(*host, IBV_EVENT_GID_CHANGE);
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
+}
+
+int softverbs_set_port(softverbs_host* host, int up) {
+  const bool is_up = up != 0;
+  if (host->is_port_up() == is_up) return 0;
+  host->set_port(is_up);
+  if (is_up) {
+    host->release_frames();
+    host->on_work();
+  }
+  try {
+    raise_port_event(*host, is_up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
+}
+
+}  // extern "C"
