@@ -164,7 +164,9 @@ void control_channel::pump(bool later_too) noexcept {
 void control_channel::send_next(outgoing& o) noexcept {
   o.unlink();
   if (agent_protocol::is_question(o.frame.kind)) ++questions_;
-  post(o.frame);
+  // The peer may be gone once it has the last frame: no other frame is to ask for a completion.
+  const bool is_last = is_settling_ && notices_.empty() && later_.empty();
+  post(o.frame, is_last ? unsigned{IBV_SEND_SIGNALED} : 0);
   if (o.on_sent != nullptr) o.on_sent(o);
 }
 
