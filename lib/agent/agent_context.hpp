@@ -1,6 +1,7 @@
 #pragma once
 
 #include "control_channel.hpp"
+#include "io/host_calls.hpp"
 #include "lending.hpp"
 #include "request/queue_pair.hpp"
 
@@ -23,6 +24,7 @@ struct agent_context : agent_resources {
   control_channel& channel;
   agent_options options;
   cordma::executor& executor = data.driver().executor();
+  detail::lease_witness* const witness = executor.reactor().host().leases();  ///< null: none
   remote_mr_slice flush_word{};  ///< the peer's `lending::flush_word`, once the agent has started
   lending_counters counters{};
   std::optional<failure> last_refusal{};  ///< The last refusal of a request of the peer.

@@ -191,6 +191,7 @@ void borrower::take_terms(holding& h, const frame& f) noexcept {
 void borrower::open(holding& h, time_point since) noexcept {
   const duration lease = h.question.frame.duration;
   h.state.move_to(holding_state::open);
+  if (context_.witness != nullptr) context_.witness->borrowed(h.remote.address(), h.remote.rkey());
   h.block->grant(h.block->access(), since + lease - margin_of(lease));
   context_.executor.rearm(h, h.block->usable_until());
 }
@@ -216,6 +217,7 @@ remote_mr borrower::borrow_inline(const loan_terms& terms, verbs::access access,
   h.isolation = terms.isolation;
   h.block->grant(access, until);
   h.remote = {terms.address, std::size_t(terms.length), terms.rkey, *h.block};
+  if (context_.witness != nullptr) context_.witness->borrowed(h.remote.address(), h.remote.rkey());
   ++context_.counters.borrowed;
   holdings_.push_back(h);
   number = h.tag;
@@ -272,7 +274,7 @@ void borrower::drop(holding& h) noexcept {
       if (h.question.is_linked()) forget(h);
       return;
     case holding_state::open:
-      if (h.is_inline) return h.block->refuse(errc::lease_ended);
+      if (h.is_inline) return refuse(h, errc::lease_ended);
       return give_back(h);
     case holding_state::flushing_for: return h.state.move_to(holding_state::flushing);
     case holding_state::flushed: return send_return(h);
@@ -294,19 +296,26 @@ void borrower::revoke(holding& h) noexcept {
   if (h.state == holding_state::open) give_back(h);
 }
 
+/// No request on the holding can be posted from now on.
+void borrower::refuse(holding& h, errc why) noexcept {
+  h.block->refuse(why);
+  if (context_.witness != nullptr)
+    context_.witness->given_back(h.remote.address(), h.remote.rkey());
+}
+
 void borrower::on_timer(timer& self) noexcept {
   auto& h = static_cast<holding&>(self);
   if (h.state == holding_state::asking)
     return h.answered.set();  // The answer is late: the request has failed.
   if (h.state != holding_state::open) return;
   h.status = errc::lease_expired;
-  h.block->refuse(errc::lease_expired);
+  h.borrower->refuse(h, errc::lease_expired);
   h.borrower->give_back(h);
 }
 
 void borrower::give_back(holding& h) noexcept {
   h.disarm();
-  h.block->refuse(errc::lease_ended);
+  refuse(h, errc::lease_ended);
   if (needs_flush(h))
     start_flush(h, holding_state::flushing);
   else
@@ -364,7 +373,7 @@ task<> borrower::hand_over(remote_mr memory) {
   if (const errc why = refusal_of(h); why != errc{})
     throw error{{.code = why, .call = "send_remote_mr"}};
   h.disarm();
-  h.block->refuse(errc::lease_ended);
+  refuse(h, errc::lease_ended);
   if (needs_flush(h))
     start_flush(h, holding_state::flushing_for);
   else
@@ -385,7 +394,7 @@ void borrower::forget(holding& h) noexcept {
   tags_.erase(h.tag);
   if (h.lease != 0 || h.is_inline) --context_.counters.borrowed;
   if (h.state == holding_state::offered || h.state == holding_state::declining) --offer_count_;
-  h.block->refuse(errc::lease_ended);
+  refuse(h, errc::lease_ended);
   // A renewal may wait in `flushing`, for its answer.
   const bool awaits_flush = h.state == holding_state::flushing_for;
   h.state.move_to(holding_state::ended);
@@ -413,7 +422,7 @@ void borrower::fail(const failure& why) noexcept {
   holdings_.splice_back(offers_);
   while (!holdings_.empty()) {
     holding& h = holdings_.front();
-    h.block->refuse(errc::disconnected);
+    refuse(h, errc::disconnected);
     if (!h.refusal) h.refusal = why;
     withdraw(h);
     h.notice.unlink();

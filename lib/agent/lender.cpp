@@ -175,9 +175,17 @@ void lender::answer(grant& g, const agent_protocol::frame& f) noexcept {
   if (g.question) context_.channel.reply(*std::exchange(g.question, std::nullopt), f);
 }
 
+/// Lets the witness see that the peer may use the memory.
+void lender::witness(const grant& g) const noexcept {
+  if (context_.witness == nullptr) return;
+  context_.witness->lent(g.remote.address(), g.size_bytes, g.remote.rkey(),
+                         g.access != verbs::access::remote_read);
+}
+
 void lender::open(grant& g) noexcept {
   const bool is_unwanted = g.state == grant_state::unwanted;
   g.state.move_to(grant_state::open);
+  witness(g);
   if (is_unwanted) return close(g);  // The peer has not heard of it.
   rearm(g, context_.executor.after(g.lease));
   if (g.question) {
@@ -194,6 +202,7 @@ void lender::open(grant& g) noexcept {
 void lender::open_inline(grant& g) noexcept {
   g.state.move_to(grant_state::open);
   if (g.lent.window) g.lent.window->bound(g.remote.rkey());
+  witness(g);
   ++context_.counters.offered;
 }
 
@@ -321,7 +330,12 @@ void lender::on_invalidated(grant& g) noexcept {
 /// Takes the rest of the peer's access away, and with it the grant leaves the peer.
 void lender::cut(grant& g) noexcept {
   const bool is_kept = memory_.take_back(g);
-  if (!is_unopened(g.state.now())) ++(context_.counters.*ends[std::size_t(g.reason)]);
+  if (!is_unopened(g.state.now())) {
+    ++(context_.counters.*ends[std::size_t(g.reason)]);
+    if (context_.witness != nullptr)
+      context_.witness->taken_back(g.remote.address(), g.remote.rkey(),
+                                   g.reason == loan_end_reason::returned);
+  }
   answer(g, {.kind = kind::handed_over, .tag = g.tag});
   if (!g.is_handed_over) return forget(g, is_kept);
   g.state.move_to(grant_state::received);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/lease_witness.hpp"
 #include "socket_calls.hpp"
 
 #include <cstdint>
@@ -33,6 +34,8 @@ class host_calls {
   /// Returns true if a call that blocks is made on a thread of its own. Without threads the call is
   /// made at once, and returns at once.
   [[nodiscard]] virtual bool has_threads() const noexcept { return true; }
+  /// Returns what sees the leases; null: nothing does.
+  [[nodiscard]] virtual lease_witness* leases() noexcept { return nullptr; }
   /// Lets time pass and the device work, between two polls of a loop that keeps the thread.
   virtual void pause() noexcept {}
 

@@ -20,21 +20,20 @@ enum class event_kind : std::uint8_t {
   program_step,  ///< a host's executor goes on
   device_step,   ///< a host's device does a piece of its work
   arrival,       ///< the oldest frame of a link's end arrives
-  loss,          ///< the oldest frame of a link's end does not
   link_end,      ///< an end of a link is closed
-  call,          ///< a function of the world's user
+  call,          ///< a function of the world
 };
 
-/// One thing that happens at a time. Of several at one time, a random number decides.
+/// One thing that happens at a time.
 struct event {
   time_point at{};
-  std::uint64_t order = 0;
+  std::uint64_t order = 0;  ///< at one time, the least comes first, and then the oldest
   std::uint64_t id = 0;
-  event_kind kind{};
   host_state* host = nullptr;
   std::uint64_t incarnation = 0;  ///< an event of an earlier process does nothing
   softverbs_end end{};
-  callback<void()> call{};
+  std::uint32_t number = 0;  ///< of a call; of the host that a link's end is heard of
+  event_kind kind{};
 
   friend bool operator>(const event& a, const event& b) noexcept {
     if (a.at != b.at) return a.at > b.at;
@@ -46,19 +45,37 @@ class event_queue {
  public:
   void push(event e) {
     e.id = ++last_id_;
-    heap_.push_back(std::move(e));
+    heap_.push_back(e);
     std::push_heap(heap_.begin(), heap_.end(), std::greater<>{});
   }
-  event pop() {
+  /// Calls `f` at the time of `e`.
+  void push(event e, callback<void()> f) {
+    e.kind = event_kind::call;
+    if (free_.empty()) {
+      free_.push_back(std::uint32_t(calls_.size()));
+      calls_.emplace_back();
+    }
+    e.number = free_.back();
+    free_.pop_back();
+    calls_[e.number] = std::move(f);
+    push(e);
+  }
+  event pop() noexcept {
     std::pop_heap(heap_.begin(), heap_.end(), std::greater<>{});
-    event first = std::move(heap_.back());
+    const event first = heap_.back();
     heap_.pop_back();
     return first;
+  }
+  callback<void()> take_call(const event& e) {
+    free_.push_back(e.number);
+    return std::exchange(calls_[e.number], {});
   }
   [[nodiscard]] bool empty() const noexcept { return heap_.empty(); }
 
  private:
   std::vector<event> heap_;
+  std::vector<callback<void()>> calls_;
+  std::vector<std::uint32_t> free_;
   std::uint64_t last_id_ = 0;
 };
 

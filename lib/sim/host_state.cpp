@@ -1,7 +1,11 @@
 #include "host_state.hpp"
 
+#include "device_calls.hpp"
 #include "world_state.hpp"
 
+#include <cordma/base/error.hpp>
+
+#include <arpa/inet.h>
 #include <netinet/in.h>
 
 #include <array>
@@ -13,6 +17,8 @@ namespace {
 
 /// Steps of a device that are listed at once.
 constexpr unsigned steps_max = 64;
+/// One in so many of the calls that post, poll or arm is interrupted by the device.
+constexpr std::size_t interleave_every = 16;
 /// Time between two polls of a loop that keeps the thread.
 constexpr std::chrono::microseconds pause_time{1};
 
@@ -44,7 +50,7 @@ void seeded_bytes::fill(std::span<std::byte> out) {
 }
 
 host_scope::host_scope(host_state& host) noexcept
-    : before_{softverbs_enter_host(host.device_)}, random_{host.bytes_} {}
+    : before_{softverbs_enter_host(host.device_)}, random_{host.bytes_}, trap_{host} {}
 
 host_state::host_state(world_state& w, std::string name, unsigned number)
     : world_{w}, bytes_{w.names().next()}, name_{std::move(name)}, number_{number} {
@@ -77,7 +83,16 @@ cordma::detail::socket_calls& answers::sockets() noexcept { return host_.sockets
 
 std::vector<socket_address> answers::resolve(const std::string& host, std::uint16_t port) {
   if (const host_state* const known = host_.world().host_named(host)) return {known->address(port)};
-  return socket_address::resolve(host, port);
+  sockaddr_in in{};
+  sockaddr_in6 in6{};
+  in.sin_family = AF_INET;
+  in6.sin6_family = AF_INET6;
+  in.sin_port = in6.sin6_port = htons(port);
+  if (::inet_pton(AF_INET6, host.c_str(), &in6.sin6_addr) == 1)
+    return {{reinterpret_cast<const sockaddr*>(&in6), sizeof in6}};
+  if (::inet_pton(AF_INET, host.c_str(), &in.sin_addr) == 1)
+    return {{reinterpret_cast<const sockaddr*>(&in), sizeof in}};
+  throw error{{.code = errc::unknown_host, .call = "resolve", .detail = std::string_view{host}}};
 }
 
 std::vector<socket_address> answers::own_addresses() { return {host_.address(0)}; }
@@ -92,7 +107,7 @@ time_point host_state::now() const noexcept { return world_.now(); }
 
 void host_state::add_device() {
   const ibv_gid own = gid();
-  const softverbs_world calls = world_.network().calls();
+  const softverbs_world calls = device_calls(world_);
   device_ = softverbs_add_host(&calls, &own, 1, std::uint16_t(number_),
                                std::uint32_t(world_.names().next()));
   if (device_ == nullptr) throw finding{"a host cannot be added: no memory"};
@@ -106,17 +121,29 @@ void host_state::start(callback<task<>(runtime&)> program,
       std::make_unique<process>(*this, options ? options() : runtime_options{}, std::move(program));
   ++incarnation_;
   timer_at_ = device_timer_at_ = time_point::max();
-  is_step_due_ = is_device_due_ = false;
+  is_step_due_ = is_device_due_ = is_frozen_ = missed_step_ = false;
   schedule_step(now());
 }
+
+/// Returns how long the next step of the program takes to begin.
+duration host_state::program_time() { return world_.step_time(2 * number_) + world_.pause(); }
 
 void host_state::schedule_step(time_point at) noexcept {
   is_step_due_ = true;
   world_.schedule(
-      {.at = at, .kind = event_kind::program_step, .host = this, .incarnation = incarnation_});
+      {.at = at, .host = this, .incarnation = incarnation_, .kind = event_kind::program_step});
+}
+
+void host_state::thaw() noexcept {
+  is_frozen_ = false;
+  if (std::exchange(missed_step_, false)) schedule_step(now());
 }
 
 void host_state::step_program() {
+  if (is_frozen_) {
+    is_step_due_ = missed_step_ = true;
+    return;
+  }
   is_step_due_ = false;
   if (timer_at_ <= now()) timer_at_ = time_point::max();
   if (process_ == nullptr) return;
@@ -138,35 +165,35 @@ void host_state::step_program() {
   }
   spins_ = outcome.state == executor::run_state::spinning;
   if (outcome.state == executor::run_state::working) {
-    schedule_step(now() + world_.step_time());
+    schedule_step(now() + program_time());
     return;
   }
   const time_point next = std::min(outcome.deadline, process_->reactor->alarm());
   if (next < timer_at_) {
     timer_at_ = next;
     world_.schedule({.at = std::max(next, now() + duration{1}),
-                     .kind = event_kind::program_step,
                      .host = this,
-                     .incarnation = incarnation_});
+                     .incarnation = incarnation_,
+                     .kind = event_kind::program_step});
   }
   take_news();
 }
 
 void host_state::take_news() noexcept {
   if (process_ == nullptr || is_step_due_) return;
-  if (spins_ || process_->reactor->has_news()) schedule_step(now() + world_.step_time());
+  if (spins_ || process_->reactor->has_news()) schedule_step(now() + program_time());
 }
 
 void host_state::wake() noexcept {
-  if (process_ != nullptr && !is_step_due_) schedule_step(now() + world_.step_time());
+  if (process_ != nullptr && !is_step_due_) schedule_step(now() + program_time());
 }
 
 void host_state::device_has_work() noexcept {
   if (std::exchange(is_device_due_, true)) return;
-  world_.schedule({.at = now() + world_.step_time(),
-                   .kind = event_kind::device_step,
+  world_.schedule({.at = now() + world_.step_time(2 * number_ + 1),
                    .host = this,
-                   .incarnation = incarnation_});
+                   .incarnation = incarnation_,
+                   .kind = event_kind::device_step});
 }
 
 void host_state::step_device() {
@@ -175,7 +202,6 @@ void host_state::step_device() {
   std::array<softverbs_step, steps_max> steps;
   const unsigned count = softverbs_list_steps(device_, steps.data(), steps_max);
   if (count > 0) {
-    ++activity_;
     softverbs_do_step(device_, &steps[world_.schedule_choice(count)]);
     device_has_work();
   } else if (const std::int64_t next = softverbs_next_timer(device_); next != INT64_MAX) {
@@ -183,10 +209,33 @@ void host_state::step_device() {
     if (at < device_timer_at_) {
       device_timer_at_ = at;
       world_.schedule(
-          {.at = at, .kind = event_kind::device_step, .host = this, .incarnation = incarnation_});
+          {.at = at, .host = this, .incarnation = incarnation_, .kind = event_kind::device_step});
     }
   }
-  take_news();
+  if (spins_) take_news();
+}
+
+/// Lets frames arrive and the device work in the middle of the program's step, by chance.
+void host_state::interleave() {
+  if (world_.schedule_choice(interleave_every) != 1) return;
+  static_cast<void>(world_.network().hurry(*this));
+  softverbs_step step;
+  if (softverbs_list_steps(device_, &step, 1) != 0) softverbs_do_step(device_, &step);
+}
+
+int host_state::on_verb(std::string_view verb, ibv_context* on) {
+  if (on != nullptr) world_.requests().watch(*this, on);
+  if (is_leaving_) return 0;
+  verb.remove_prefix(std::string_view{"ibv_"}.size());
+  if (verb.starts_with("po") || verb.starts_with("req")) {
+    interleave();
+    return 0;
+  }
+  const bool makes = verb.starts_with("create") || verb.starts_with("alloc") ||
+                     verb.starts_with("reg") || verb.starts_with("open");
+  if (!makes || !world_.refuses_verb()) return 0;
+  world_.note("fault: a verb is refused", *this);
+  return ENOMEM;
 }
 
 void host_state::pass_time() noexcept {
@@ -195,19 +244,57 @@ void host_state::pass_time() noexcept {
   if (softverbs_list_steps(device_, &step, 1) != 0) softverbs_do_step(device_, &step);
 }
 
+/// Destroys the process. All that it had made must be gone then.
 void host_state::end_process() noexcept {
   const host_scope here{*this};
   process_.reset();
+  check_nothing_left();
   sockets_.close_all();
+  world_.requests().forget(*this);
+  world_.memory().forget(*this);
+}
+
+void host_state::check_nothing_left() {
+  const softverbs_counts c = softverbs_count_objects(device_);
+  const std::pair<const char*, std::size_t> counts[] = {
+      {"contexts", c.contexts},     {"protection domains", c.pds},
+      {"memory regions", c.mrs},    {"memory windows", c.mws},
+      {"completion queues", c.cqs}, {"completion channels", c.channels},
+      {"queue pairs", c.qps},       {"shared receive queues", c.srqs},
+      {"address handles", c.ahs},   {"sockets", sockets_.count()}};
+  for (const auto& [what, count] : counts)
+    if (count != 0)
+      world_.find("the process of host " + name_ + " left " + std::to_string(count) + ' ' + what);
+}
+
+void host_state::leave() noexcept {
+  is_leaving_ = true;
+  kill();
 }
 
 void host_state::kill() {
   if (process_ == nullptr) return;
+  world_.note("is killed", *this);
   softverbs_kill_host(device_);
   end_process();
+  replace_device();
+}
+
+void host_state::lose_power() {
+  if (process_ == nullptr) return;
+  world_.note("loses its power", *this);
+  softverbs_vanish_host(device_);
+  sockets_.mute();
+  end_process();
+  replace_device();
+}
+
+/// The next process has an adapter of its own.
+void host_state::replace_device() {
   ++incarnation_;
-  // The next process has an adapter of its own.
-  static_cast<void>(softverbs_remove_host(device_));
+  world_.network().forget(*this);
+  if (softverbs_remove_host(device_) != 0)
+    world_.find("the process of host " + name_ + " left its device open");
   add_device();
 }
 

@@ -1,9 +1,11 @@
 #pragma once
 
 #include "base/random.hpp"
-#include "generator.hpp"
+#include "decisions.hpp"
+#include "memory_oracle.hpp"
 #include "sim_reactor.hpp"
 #include "sim_sockets.hpp"
+#include "traps.hpp"
 
 #include <cordma/io/executor.hpp>
 #include <cordma/runtime/runtime.hpp>
@@ -17,6 +19,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace cordma::sim::detail {
@@ -44,6 +47,7 @@ class host_scope {
  private:
   softverbs_host* const before_;
   const cordma::detail::random_scope random_;
+  const trap_scope trap_;
 };
 
 /// The answers of a simulated host to its programs' runtimes.
@@ -57,17 +61,20 @@ class answers final : public cordma::detail::host_calls {
   socket_address address_toward(const socket_address& to) override;
   std::string boot_id() override;
   [[nodiscard]] bool has_threads() const noexcept override { return false; }
+  [[nodiscard]] cordma::detail::lease_witness* leases() noexcept override { return &leases_; }
   void pause() noexcept override;
 
  private:
   host_state& host_;
+  host_leases leases_{host_};
 };
 
 /// A host and its process.
 ///
 /// States:
-///   idle     no process. At first, after the program's end, and after `kill`.
-///   running  by `start`, from the first step on.
+///   idle     no process. At first, after the program's end, after `kill` and `lose_power`.
+///   running  by `start`, from the first step on; by `thaw`.
+///   frozen   by `freeze`: the device goes on, and the program does not.
 class host_state {
  public:
   host_state(world_state& w, std::string name, unsigned number);
@@ -80,8 +87,16 @@ class host_state {
   /// One piece of the device's work.
   void step_device();
   void kill();
+  void lose_power();
+  /// As `kill`, at the end of the world: whatever happens now is no finding.
+  void leave() noexcept;
+  void freeze() noexcept { is_frozen_ = true; }
+  void thaw() noexcept;
   /// In the middle of a step: lets a moment pass, and the device work.
   void pass_time() noexcept;
+
+  /// The process calls a verb. Returns the errno with which the verb fails; 0: none.
+  int on_verb(std::string_view verb, ibv_context* on);
 
   /// Steps the program soon, if something has come for it.
   void take_news() noexcept;
@@ -108,6 +123,7 @@ class host_state {
   [[nodiscard]] ibv_gid gid() const noexcept;
   [[nodiscard]] socket_address address(std::uint16_t port) const noexcept;
   [[nodiscard]] time_point now() const noexcept;
+  void fill_random(std::span<std::byte> out) { bytes_.fill(out); }
   [[nodiscard]] sim::host& face() noexcept { return face_; }
 
  private:
@@ -115,6 +131,10 @@ class host_state {
   void add_device();
   void end_process() noexcept;
   void schedule_step(time_point at) noexcept;
+  [[nodiscard]] duration program_time();
+  void replace_device();
+  void interleave();
+  void check_nothing_left();
 
   friend class host_scope;
   world_state& world_;
@@ -129,6 +149,9 @@ class host_state {
   softverbs_host* device_ = nullptr;
   bool is_step_due_ = false;
   bool is_device_due_ = false;
+  bool is_frozen_ = false;
+  bool is_leaving_ = false;
+  bool missed_step_ = false;  ///< while frozen
   bool spins_ = false;
   time_point timer_at_ = time_point::max();         ///< the executor's, as an event
   time_point device_timer_at_ = time_point::max();  ///< the device's, as an event

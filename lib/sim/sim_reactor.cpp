@@ -2,6 +2,8 @@
 
 #include "host_state.hpp"
 
+#include <softverbs/simulation.h>
+
 #include <poll.h>
 
 #include <algorithm>
@@ -27,8 +29,7 @@ bool sim_reactor::is_ready(const record& r) const noexcept {
   if (r.watch->fd() >= sim_sockets::first_fd)
     return (host_.sockets().events_of(r.watch->fd()) &
             (short(r.watch->events()) | POLLERR | POLLHUP | POLLNVAL)) != 0;
-  pollfd one{r.watch->fd(), short(r.watch->events()), 0};
-  return ::poll(&one, 1, 0) != 0;
+  return softverbs_is_readable(host_.device(), r.watch->fd()) == 1;
 }
 
 bool sim_reactor::has_news() noexcept {

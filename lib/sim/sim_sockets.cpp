@@ -21,6 +21,9 @@ using cordma::detail::socket_side;
 constexpr std::size_t window_bytes = 64 * 1024;
 constexpr std::size_t backlog_max = 128;
 
+/// Returns the number of a socket, for traces.
+unsigned number_of(int fd) noexcept { return unsigned(fd - sim_sockets::first_fd); }
+
 /// Returns the number of the host that has an address; 0: none.
 unsigned host_of(const socket_address& address) noexcept {
   if (!address.is_ipv6()) return 0;
@@ -35,23 +38,37 @@ sim_sockets::socket* sim_sockets::find(int fd) noexcept {
   return found == sockets_.end() ? nullptr : &found->second;
 }
 
-/// Has `f` called with the sockets of the peer's process, if that is still the same.
+sim_sockets::socket& sim_sockets::add() noexcept {
+  socket& made = sockets_[++last_fd_];
+  made.fd = last_fd_;
+  return made;
+}
+
+/// Has `f` called with the sockets of the peer's process. Another process on that host resets the
+/// connection, which it does not know.
 template <class F>
 void sim_sockets::tell_peer(socket& from, F f) {
   world_state& world = host_.world();
   const far_end to = from.peer;
+  const far_end self{host_.number(), host_.incarnation(), from.fd};
   host_state* const peer = world.host_at(from.peer_host);
   if (peer == nullptr) return;
-  world.network().post(host_, *peer, from.last_arrival, [peer, to, f = std::move(f)] {
-    if (peer->incarnation() == to.incarnation && peer->is_running()) f(peer->sockets(), to.fd);
-  });
+  const auto arrive = [peer, to, self, f = std::move(f), &world] {
+    if (!peer->is_running()) return;
+    if (peer->incarnation() == to.incarnation) return f(peer->sockets(), to.fd);
+    host_state* const sender = world.host_at(self.host);
+    time_point none{};
+    world.network().post(*peer, *sender, none, [sender, self] {
+      if (sender->is_running() && sender->incarnation() == self.incarnation)
+        sender->sockets().on_end(self.fd, ECONNRESET);
+    });
+  };
+  world.network().post(host_, *peer, from.last_arrival, arrive);
 }
 
 int sim_sockets::make(int family) noexcept {
   if (family != AF_INET6 && family != AF_INET) return -EAFNOSUPPORT;
-  const int fd = next_fd();
-  sockets_.try_emplace(fd);
-  return fd;
+  return host_.world().breaks_socket() ? -EMFILE : add().fd;
 }
 
 int sim_sockets::adopt(int fd) noexcept { return find(fd) == nullptr ? -ENOTSOCK : 0; }
@@ -105,8 +122,8 @@ void sim_sockets::on_question(far_end from, std::uint16_t from_port, unsigned fr
                        listening->second.backlog.size() < backlog_max;
   time_point none{};
   if (is_here) {
-    answer.fd = next_fd();
-    socket& made = sockets_[answer.fd];
+    socket& made = add();
+    answer.fd = made.fd;
     made.now = state::connected;
     made.port = port;
     made.peer_host = from_host;
@@ -133,6 +150,8 @@ void sim_sockets::on_answer(int fd, far_end from, int error) {
     tell_peer(gone, [](sim_sockets& there, int at) { there.on_end(at, ECONNRESET); });
     return;
   }
+  host_.world().note(error == 0 ? "socket {} is connected" : "socket {} is refused", host_,
+                     number_of(fd));
   s->now = error == 0 ? state::connected : state::refused;
   s->error = error;
   s->peer = from;
@@ -147,6 +166,13 @@ int sim_sockets::accept(int fd) noexcept {
   return next;
 }
 
+int sim_sockets::broken(socket& s) {
+  if (!host_.world().breaks_socket()) return 0;
+  end(s, ECONNRESET);
+  s.now = state::refused;
+  return ECONNRESET;
+}
+
 std::ptrdiff_t sim_sockets::send(int fd, std::span<const std::byte> from) noexcept {
   socket& s = *find(fd);
   if (s.now == state::refused) return s.error != 0 ? -std::exchange(s.error, 0) : -EPIPE;
@@ -154,8 +180,11 @@ std::ptrdiff_t sim_sockets::send(int fd, std::span<const std::byte> from) noexce
   const std::size_t room = window_bytes - s.in_flight;
   if (room == 0) return -EAGAIN;
   if (from.empty()) return 0;
+  if (host_.world().interrupts()) return -EINTR;
+  if (const int error = broken(s)) return -error;
   const std::size_t n = host_.world().some_of(std::min(room, from.size()));
   s.in_flight += n;
+  host_.world().note("socket {} sends {} bytes", host_, number_of(fd), n);
   tell_peer(s, [bytes = std::vector<std::byte>(from.begin(), from.begin() + std::ptrdiff_t(n))](
                    sim_sockets& there, int at) { there.on_bytes(at, bytes); });
   return std::ptrdiff_t(n);
@@ -164,6 +193,7 @@ std::ptrdiff_t sim_sockets::send(int fd, std::span<const std::byte> from) noexce
 void sim_sockets::on_bytes(int fd, const std::vector<std::byte>& bytes) {
   socket* const s = find(fd);
   if (s == nullptr) return;
+  host_.world().note("socket {} gets {} bytes", host_, number_of(fd), bytes.size());
   s->received.insert(s->received.end(), bytes.begin(), bytes.end());
   host_.something_came();
 }
@@ -173,6 +203,8 @@ std::ptrdiff_t sim_sockets::receive(int fd, std::span<std::byte> into) noexcept 
   if (s.now == state::refused && s.error != 0) return -std::exchange(s.error, 0);
   if (s.received.empty()) return s.is_ended || s.now == state::refused ? 0 : -EAGAIN;
   if (into.empty()) return 0;
+  if (host_.world().interrupts()) return -EINTR;
+  if (const int error = broken(s)) return -error;
   const std::size_t n = host_.world().some_of(std::min(into.size(), s.received.size()));
   std::copy_n(s.received.begin(), n, into.begin());
   s.received.erase(s.received.begin(), s.received.begin() + std::ptrdiff_t(n));
@@ -197,12 +229,15 @@ int sim_sockets::shut_down(int fd, socket_side side) noexcept {
 /// Ends what this side sends, once. \param error  the peer is reset by it; 0: it reads the end.
 void sim_sockets::end(socket& s, int error) {
   if (std::exchange(s.has_ended, true) && error == 0) return;
+  host_.world().note(error == 0 ? "socket {} ends" : "socket {} resets", host_, number_of(s.fd));
   tell_peer(s, [error](sim_sockets& there, int at) { there.on_end(at, error); });
 }
 
 void sim_sockets::on_end(int fd, int error) {
   socket* const s = find(fd);
   if (s == nullptr) return;
+  host_.world().note(error == 0 ? "socket {} gets the end" : "socket {} is reset", host_,
+                     number_of(fd));
   s->is_ended = true;
   if (error != 0) {
     s->now = state::refused;
@@ -236,6 +271,10 @@ void sim_sockets::close(int fd) noexcept {
   // Unread bytes reset the connection, as in TCP.
   if (s->now == state::connected) end(*s, s->received.empty() ? 0 : ECONNRESET);
   sockets_.erase(fd);
+}
+
+void sim_sockets::mute() noexcept {
+  for (auto& [fd, s] : sockets_) s.peer_host = 0;
 }
 
 void sim_sockets::close_all() noexcept {

@@ -53,6 +53,8 @@ class sim_sockets final : public cordma::detail::socket_calls {
   [[nodiscard]] short events_of(int fd) const noexcept;
   /// Closes all sockets, as the kernel does at the end of a process.
   void close_all() noexcept;
+  /// From now on nobody hears of the sockets that there are.
+  void mute() noexcept;
   [[nodiscard]] std::size_t count() const noexcept { return sockets_.size(); }
 
  private:
@@ -63,6 +65,7 @@ class sim_sockets final : public cordma::detail::socket_calls {
     int fd = -1;
   };
   struct socket {
+    int fd = -1;
     state now = state::fresh;
     std::uint16_t port = 0;  ///< this side's; 0: not bound
     unsigned peer_host = 0;
@@ -78,7 +81,7 @@ class sim_sockets final : public cordma::detail::socket_calls {
   };
 
   [[nodiscard]] socket* find(int fd) noexcept;
-  [[nodiscard]] int next_fd() noexcept { return ++last_fd_; }
+  socket& add() noexcept;
   /// Has `f` called on the peer's host, behind what was sent before.
   template <class F>
   void tell_peer(socket& from, F f);
@@ -87,6 +90,8 @@ class sim_sockets final : public cordma::detail::socket_calls {
   void on_bytes(int fd, const std::vector<std::byte>& bytes);
   void on_taken(int fd, std::size_t bytes);
   void on_end(int fd, int error);
+  /// Breaks a connection by chance. Returns the error of the call; 0: none.
+  int broken(socket& s);
   void end(socket& s, int error);
 
   host_state& host_;

@@ -2,39 +2,59 @@
 
 #include <algorithm>
 #include <array>
-#include <cinttypes>
 #include <cstdio>
+#include <initializer_list>
 #include <utility>
 
 namespace cordma::sim::detail {
 namespace {
 
-/// Each kind of decision has numbers of its own.
-enum : std::uint64_t { of_schedule = 1, of_network, of_faults, of_names };
-constexpr std::size_t last_events_max = 40;
-/// A world that goes on for so long will not end.
-constexpr std::chrono::hours time_max{24};
+/// Kinds of numbers that are no decisions of a plan.
+enum : std::uint64_t { of_names = 16, of_workload, of_swarm };
+
+/// Returns the part of the faults that the seed turns on.
+faults turned_on(faults all, std::uint64_t seed) {
+  if (!all.is_swarm) return all;
+  generator coins{seed, of_swarm};
+  for (double* chance : {&all.clog, &all.pause, &all.short_calls, &all.loss, &all.reordered,
+                         &all.doubled, &all.outage, &all.refused_verbs, &all.failed_sockets})
+    if (coins.up_to(1) == 0) *chance = 0;
+  if (coins.up_to(1) == 0) all.latency_max = all.latency_min;
+  return all;
+}
+
+/// Returns an amount of a time, at most that time.
+duration part_of(time_span most, std::uint64_t amount) noexcept {
+  return std::min<duration>(most, duration{std::int64_t(amount)});
+}
+
+std::uint64_t nanoseconds(time_span span) noexcept {
+  return std::uint64_t(std::max<std::int64_t>(duration{span}.count(), 1));
+}
 
 }  // namespace
 
-world_state::world_state(std::uint64_t seed, const faults& wanted)
+world_state::world_state(std::uint64_t seed, const faults& wanted, const plan& kept)
     : seed_{seed},
-      wanted_{wanted},
-      schedule_{seed, of_schedule},
-      network_chance_{seed, of_network},
-      chance_{seed, of_faults},
-      names_{seed, of_names} {
+      schedule_{seed, decision_kind::schedule, kept},
+      network_chance_{seed, decision_kind::network, kept},
+      faults_{seed, decision_kind::fault, kept},
+      names_{seed, of_names},
+      workload_{seed, of_workload},
+      wanted_{turned_on(wanted, seed)},
+      pace_{schedule_} {
   softverbs_simulate_time(&clock_.nanoseconds);
 }
 
 world_state::~world_state() {
-  for (const auto& host : hosts_) host->kill();
+  for (const auto& host : hosts_) host->leave();
   hosts_.clear();
   softverbs_simulate_time(nullptr);
 }
 
 host_state& world_state::add_host(std::string name) {
   const auto number = unsigned(hosts_.size()) + 1;
+  trace_.add_host();
   return *hosts_.emplace_back(std::make_unique<host_state>(*this, std::move(name), number));
 }
 
@@ -50,35 +70,52 @@ host_state* world_state::host_named(std::string_view name) const noexcept {
   return found == hosts_.end() ? nullptr : found->get();
 }
 
-host_state* world_state::host_at(unsigned number) const noexcept {
-  return number == 0 || number > hosts_.size() ? nullptr : hosts_[number - 1].get();
+const decisions& world_state::decisions_of(decision_kind kind) const noexcept {
+  switch (kind) {
+    case decision_kind::fault: return faults_;
+    case decision_kind::network: return network_chance_;
+    case decision_kind::schedule: break;
+  }
+  return schedule_;
 }
 
-duration world_state::latency() noexcept {
+duration world_state::latency() {
   const duration least = wanted_.latency_min;
   const duration most = std::max<duration>(wanted_.latency_max, least);
-  duration taken = least + duration{network_chance_.up_to(std::uint64_t((most - least).count()))};
-  if (chance_.happens(wanted_.clog))
-    taken += duration{chance_.up_to(std::uint64_t(duration{wanted_.clog_max}.count()))};
+  return least +
+         duration{std::int64_t(network_chance_.up_to(std::uint64_t((most - least).count())))};
+}
+
+duration world_state::frame_latency() {
+  duration taken = latency();
+  if (const auto clog = faults_.amount(wanted_.clog, nanoseconds(wanted_.clog_max)))
+    taken += part_of(wanted_.clog_max, clog);
+  if (const auto outage = faults_.amount(wanted_.outage, nanoseconds(wanted_.outage_max)))
+    taken += part_of(wanted_.outage_max, outage);
   return taken;
 }
 
-void world_state::schedule(event e) {
-  e.order = schedule_.next();
-  queue_.push(std::move(e));
+duration world_state::lateness() {
+  const time_span most = std::chrono::milliseconds{1};
+  return part_of(most, faults_.amount(wanted_.reordered, nanoseconds(most)));
 }
 
-void world_state::note(const char* what, const host_state& host, std::uint64_t a, std::uint64_t b,
-                       std::uint64_t c, std::uint64_t d) {
-  for (const std::uint64_t word :
-       {std::uint64_t(clock_.nanoseconds), std::uint64_t{host.number()}, a, b, c, d})
-    hash_ = (hash_ ^ word) * 0x100000001b3;
-  std::array<char, 160> line;
-  std::snprintf(line.data(), line.size(),
-                "%12.6f ms  %-8s %-8s %" PRIx64 " %" PRIx64 " %" PRIu64 " %" PRIu64,
-                double(clock_.nanoseconds) / 1e6, host.name().c_str(), what, a, b, c, d);
-  last_.emplace_back(line.data());
-  if (last_.size() > last_events_max) last_.pop_front();
+duration world_state::pause() {
+  return part_of(wanted_.pause_max, faults_.amount(wanted_.pause, nanoseconds(wanted_.pause_max)));
+}
+
+std::size_t world_state::some_of(std::size_t bytes) {
+  const std::uint64_t amount = faults_.amount(wanted_.short_calls, bytes);
+  return amount == 0 ? bytes : amount;
+}
+
+void world_state::schedule(event e) {
+  e.order = schedule_.up_to(UINT64_MAX);
+  queue_.push(e);
+}
+
+void world_state::call_at(time_point at, callback<void()> f) {
+  queue_.push({.at = at, .order = schedule_.up_to(UINT64_MAX)}, std::move(f));
 }
 
 bool world_state::is_anybody_running() const noexcept {
@@ -86,54 +123,63 @@ bool world_state::is_anybody_running() const noexcept {
 }
 
 void world_state::report(const std::string& what) const {
-  std::string text = what + "\nseed " + std::to_string(seed_) + "; the last events:\n";
-  for (const std::string& line : last_) text += line + '\n';
+  std::string text = what + "\nseed " + std::to_string(seed_) + "; the last events of each host:\n";
+  std::array<char, 32> time;
+  for (const auto& host : hosts_) {
+    text += host->name() + ":\n";
+    for (const trace_record& r : trace_.last_of(host->number())) {
+      std::snprintf(time.data(), time.size(), "  %14.6f ms  ",
+                    double(r.at.time_since_epoch().count()) / 1e6);
+      text += time.data() + r.text() + '\n';
+    }
+  }
   throw finding{text};
 }
 
+void world_state::report_waiting(const std::string& what) const {
+  std::string waiting;
+  for (const auto& host : hosts_)
+    if (host->is_running()) waiting += (waiting.empty() ? "" : ", ") + host->name();
+  report(what + waiting);
+}
+
+void world_state::find(std::string what) {
+  if (found_.empty()) found_ = std::move(what);
+}
+
 void world_state::fail(const host_state& host, const std::exception_ptr& why) {
-  if (!failed_.empty()) return;
-  failed_ = "the program of host " + host.name() + " failed: ";
+  std::string what = "the program of host " + host.name() + " failed: ";
   try {
     std::rethrow_exception(why);
   } catch (const std::exception& e) {
-    failed_ += e.what();
+    what += e.what();
   } catch (...) {
-    failed_ += "it threw something";
+    what += "it threw something";
   }
+  find(std::move(what));
 }
 
-void world_state::run() {
-  const time_point until = now() + time_max;
+void world_state::run(duration limit) {
+  const time_point until = now() + limit;
   while (is_anybody_running()) {
-    if (queue_.empty() || now() > until) {
-      std::string waiting;
-      for (const auto& host : hosts_)
-        if (host->is_running()) waiting += (waiting.empty() ? "" : ", ") + host->name();
-      report((queue_.empty() ? "nothing can happen any more, and these hosts wait: "
-                             : "these hosts have not ended within a day: ") +
-             waiting);
-    }
+    if (queue_.empty()) report_waiting("nothing can happen any more, and these hosts wait: ");
     const event e = queue_.pop();
+    if (e.at > until) report_waiting("these hosts have not ended within the limit: ");
     clock_.nanoseconds = std::max(clock_.nanoseconds, e.at.time_since_epoch().count());
     ++events_;
     happen(e);
-    if (!failed_.empty()) report(std::exchange(failed_, {}));
+    if (!found_.empty()) report(std::exchange(found_, {}));
   }
 }
 
 void world_state::happen(const event& e) {
-  if (e.kind == event_kind::call) return e.call();
+  if (e.kind == event_kind::call) return queue_.take_call(e)();
   if (e.host->incarnation() != e.incarnation) return;
   switch (e.kind) {
     case event_kind::program_step: e.host->step_program(); break;
     case event_kind::device_step: e.host->step_device(); break;
-    case event_kind::arrival: network_.arrive(e.end, false); break;
-    case event_kind::loss: network_.arrive(e.end, true); break;
-    case event_kind::link_end:
-      network_.end_link(e.end);
-      e.host->take_news();
-      break;
+    case event_kind::arrival: network_.arrive(e.end); break;
+    case event_kind::link_end: network_.end_link(e); break;
     case event_kind::call: break;
   }
 }

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "decisions.hpp"
+
+#include <cordma/base/time.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace cordma::sim::detail {
+
+/// How long the steps of programs and devices take. In half of the worlds, all take some time up to
+/// 2 us. In the other half each actor has a priority, and those of a low one are slow; at a few
+/// random points the one that goes on gets another (PCT: Burckhardt et al., ASPLOS 2010).
+class pace {
+ public:
+  explicit pace(decisions& schedule) : has_priorities_{schedule.up_to(1) == 1} {
+    for (std::uint64_t& point : changes_) point = schedule.up_to(steps_of_changes);
+  }
+
+  [[nodiscard]] duration step_time(unsigned actor, decisions& schedule) {
+    const auto base = std::int64_t(schedule.up_to(2000));
+    ++steps_;
+    if (!has_priorities_) return duration{base};
+    while (priorities_.size() <= actor)
+      priorities_.push_back(unsigned(schedule.up_to(priority_max)));
+    for (const std::uint64_t point : changes_)
+      if (point == steps_) priorities_[actor] = unsigned(schedule.up_to(priority_max));
+    return duration{base << (2 * priorities_[actor])};
+  }
+
+ private:
+  /// Steps of the lowest priority take up to half a millisecond.
+  static constexpr unsigned priority_max = 4;
+  static constexpr std::uint64_t steps_of_changes = 20'000;
+
+  const bool has_priorities_;
+  std::array<std::uint64_t, 4> changes_{};
+  std::vector<unsigned> priorities_;
+  std::uint64_t steps_ = 0;
+};
+
+}  // namespace cordma::sim::detail

@@ -1,0 +1,276 @@
+#include "request_oracle.hpp"
+
+#include "host_state.hpp"
+#include "memory_oracle.hpp"
+#include "world_state.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace cordma::sim::detail {
+namespace {
+
+/// Bytes at each end of a piece of memory that are hashed in most seeds.
+constexpr std::size_t sampled_bytes = 64;
+
+void hash_bytes(std::uint64_t& hash, const std::byte* at, std::size_t count) noexcept {
+  for (; count >= 8; count -= 8, at += 8) {
+    std::uint64_t word;
+    std::memcpy(&word, at, 8);
+    hash = (hash ^ word) * 0x9fb21c651e98df25;
+    hash ^= hash >> 29;
+  }
+  for (; count > 0; --count, ++at) hash = (hash ^ std::uint64_t(*at)) * 0x100000001b3;
+}
+
+bool is_message(ibv_wr_opcode opcode) noexcept {
+  return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||
+         opcode == IBV_WR_SEND_WITH_INV || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+/// Returns true if the request's memory is read by the device, and not written.
+bool is_source(ibv_wr_opcode opcode) noexcept {
+  return is_message(opcode) || opcode == IBV_WR_RDMA_WRITE;
+}
+
+std::uint64_t bytes_of(std::span<const ibv_sge> memory) noexcept {
+  std::uint64_t bytes = 0;
+  for (const ibv_sge& piece : memory) bytes += piece.length;
+  return bytes;
+}
+
+/// Returns the host of an address, as `host_state::gid` makes them.
+unsigned host_of(const ibv_gid& gid) noexcept { return unsigned{gid.raw[14]} << 8 | gid.raw[15]; }
+
+}  // namespace
+
+request_oracle* request_oracle::current_ = nullptr;
+
+request_oracle::request_oracle(world_state& w, memory_oracle& memory)
+    : world_{w}, memory_{memory}, hashes_all_{w.seed() % 16 == 0} {
+  current_ = this;
+}
+
+request_oracle::~request_oracle() { current_ = nullptr; }
+
+void request_oracle::watch(host_state& host, ibv_context* on) {
+  const auto [at, is_new] = contexts_.try_emplace(on);
+  if (!is_new) return;
+  at->second = {&host, on->ops};
+  on->ops.post_send = &post_send;
+  on->ops.post_recv = &post_recv;
+  on->ops.post_srq_recv = &post_srq_recv;
+  on->ops.poll_cq = &poll_cq;
+}
+
+void request_oracle::forget(const host_state& host) {
+  std::erase_if(contexts_, [&](const auto& one) { return one.second.host == &host; });
+  std::erase_if(queues_, [&](const auto& one) { return one.second.host == &host; });
+  std::erase_if(shared_, [&](const auto& one) { return one.second.host == &host; });
+  std::erase_if(under_way_, [&](const auto& one) { return one.first.first == host.number(); });
+}
+
+std::uint64_t request_oracle::hash_of(std::span<const ibv_sge> memory, std::uint64_t bytes) const {
+  // The sender's pieces are not the receiver's: samples are of the whole message.
+  std::uint64_t hash = 0xcbf29ce484222325 ^ bytes;
+  std::uint64_t at = 0;
+  std::array<std::byte, 2 * sampled_bytes> sample{};
+  std::size_t sampled = 0;
+  for (const ibv_sge& piece : memory) {
+    const std::uint64_t length = std::min<std::uint64_t>(piece.length, bytes - at);
+    const auto* const from = reinterpret_cast<const std::byte*>(piece.addr);
+    for (std::uint64_t n = 0; n < length;) {
+      const std::uint64_t offset = at + n;
+      if (!hashes_all_ && offset >= sampled_bytes && offset + sampled_bytes < bytes) {
+        n += std::min(length - n, bytes - sampled_bytes - offset);
+        continue;
+      }
+      sample[sampled++] = from[n++];
+      if (sampled < sample.size()) continue;
+      hash_bytes(hash, sample.data(), sampled);
+      sampled = 0;
+    }
+    at += length;
+  }
+  hash_bytes(hash, sample.data(), sampled);
+  return hash;
+}
+
+void request_oracle::find(const host_state& host, const ibv_wc& wc, const std::string& what) const {
+  world_.find("host " + host.name() + ", qp " + std::to_string(wc.qp_num) + ": " + what);
+}
+
+request_oracle::queue& request_oracle::queue_of(const context& on, ibv_qp* qp) {
+  queue& q = queues_[{on.host->number(), qp->qp_num}];
+  if (q.qp != qp) {
+    q = {};
+    q.host = on.host;
+    q.qp = qp;
+  }
+  return q;
+}
+
+request_oracle::request request_oracle::request_of(const queue& q, const ibv_send_wr& wr) const {
+  request made{.wr_id = wr.wr_id,
+               .opcode = wr.opcode,
+               .is_signaled = q.sends_all_signaled || (wr.send_flags & IBV_SEND_SIGNALED) != 0,
+               .is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0,
+               .memory = {wr.sg_list, wr.sg_list + wr.num_sge}};
+  if (is_source(wr.opcode)) made.hash = hash_of(made.memory, bytes_of(made.memory));
+  return made;
+}
+
+void request_oracle::sent(queue& q, const ibv_send_wr& wr) {
+  if (q.sends.empty() && q.peer.second == 0) {
+    ibv_qp_attr attributes{};
+    ibv_qp_init_attr made{};
+    if (::ibv_query_qp(q.qp, &attributes, IBV_QP_AV | IBV_QP_DEST_QPN, &made) == 0) {
+      q.sends_all_signaled = made.sq_sig_all != 0;
+      if (q.qp->qp_type == IBV_QPT_RC)
+        q.peer = {host_of(attributes.ah_attr.grh.dgid), attributes.dest_qp_num};
+    }
+  }
+  const request& made = q.sends.emplace_back(request_of(q, wr));
+  if (is_message(wr.opcode)) {
+    under_way_[q.peer].push_back({.bytes = bytes_of(made.memory),
+                                  .hash = made.hash,
+                                  .has_data = wr.opcode != IBV_WR_RDMA_WRITE_WITH_IMM});
+  } else if (!is_source(wr.opcode)) {
+    memory_.lend(*q.host, made.memory);
+  }
+}
+
+/// Takes the last request back, which the device did not take.
+void request_oracle::not_sent(queue& q) {
+  const request& last = q.sends.back();
+  if (is_message(last.opcode)) {
+    under_way_[q.peer].pop_back();
+  } else if (!is_source(last.opcode)) {
+    memory_.take_back(*q.host, last.memory);
+  }
+  q.sends.pop_back();
+}
+
+int request_oracle::post_send(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad) {
+  const context& on = current_->contexts_.at(qp->context);
+  queue& q = current_->queue_of(on, qp);
+  // The device may work on a request before its call returns.
+  std::size_t count = 0;
+  for (const ibv_send_wr* wr = first; wr != nullptr; wr = wr->next, ++count) current_->sent(q, *wr);
+  const int error = on.before.post_send(qp, first, bad);
+  if (error != 0) {
+    for (const ibv_send_wr* wr = first; wr != *bad; wr = wr->next) --count;
+    for (; count > 0; --count) current_->not_sent(q);
+  }
+  return error;
+}
+
+template <class Post>
+int request_oracle::post_receives(const host_state& host, std::deque<request>& to,
+                                  ibv_recv_wr* first, ibv_recv_wr** bad, Post post) {
+  std::size_t count = 0;
+  for (const ibv_recv_wr* wr = first; wr != nullptr; wr = wr->next, ++count) {
+    to.push_back({.wr_id = wr->wr_id, .memory = {wr->sg_list, wr->sg_list + wr->num_sge}});
+    memory_.lend(host, to.back().memory);
+  }
+  const int error = post();
+  if (error != 0) {
+    for (const ibv_recv_wr* wr = first; wr != *bad; wr = wr->next) --count;
+    for (; count > 0; --count) {
+      memory_.take_back(host, to.back().memory);
+      to.pop_back();
+    }
+  }
+  return error;
+}
+
+int request_oracle::post_recv(ibv_qp* qp, ibv_recv_wr* first, ibv_recv_wr** bad) {
+  const context& on = current_->contexts_.at(qp->context);
+  return current_->post_receives(*on.host, current_->queue_of(on, qp).receives, first, bad,
+                                 [&] { return on.before.post_recv(qp, first, bad); });
+}
+
+int request_oracle::post_srq_recv(ibv_srq* srq, ibv_recv_wr* first, ibv_recv_wr** bad) {
+  const context& on = current_->contexts_.at(srq->context);
+  shared_queue& q = current_->shared_[srq];
+  q.host = on.host;
+  return current_->post_receives(*on.host, q.receives, first, bad,
+                                 [&] { return on.before.post_srq_recv(srq, first, bad); });
+}
+
+int request_oracle::poll_cq(ibv_cq* cq, int most, ibv_wc* completions) {
+  const context& on = current_->contexts_.at(cq->context);
+  const int count = on.before.poll_cq(cq, most, completions);
+  for (int n = 0; n < count; ++n) current_->completed(*on.host, cq, completions[n]);
+  return count;
+}
+
+void request_oracle::completed(const host_state& host, const ibv_cq* cq, const ibv_wc& wc) {
+  const bool succeeded = wc.status == IBV_WC_SUCCESS;
+  const bool is_receive = succeeded && (wc.opcode & IBV_WC_RECV) != 0;
+  world_.note(succeeded ? "completes request {} of qp {}, {} bytes"
+                        : "fails request {} of qp {}: status {}",
+              host, wc.wr_id & UINT32_MAX, wc.qp_num,
+              succeeded ? wc.byte_len : std::uint32_t{wc.status});
+  // In a failed completion, only the number tells sends from receives.
+  const auto known = queues_.find({host.number(), wc.qp_num});
+  queue* const q = known == queues_.end() ? nullptr : &known->second;
+  if (q != nullptr && q->qp->send_cq == cq && !is_receive && send_completed(host, *q, wc)) return;
+  if (succeeded && !is_receive) return;  // A bind or an extended request.
+  if (q != nullptr && receive_completed(host, q->receives, true, wc)) return;
+  for (auto& [srq, shared] : shared_)
+    if (shared.host == &host && receive_completed(host, shared.receives, false, wc)) return;
+  if (succeeded) find(host, wc, "a receive ends that nobody posted, or it ends twice");
+}
+
+/// Returns false if the completion is of none of the queue's sends.
+bool request_oracle::send_completed(const host_state& host, queue& q, const ibv_wc& wc) {
+  const auto ended =
+      std::ranges::find_if(q.sends, [&](const request& r) { return r.wr_id == wc.wr_id; });
+  if (ended == q.sends.end()) return false;
+  const bool succeeded = wc.status == IBV_WC_SUCCESS;
+  for (auto r = q.sends.begin(); r <= ended; ++r) {
+    if (r < ended && r->is_signaled && succeeded)
+      find(host, wc, "a request ends before a signaled one that was posted earlier");
+    if (!is_source(r->opcode)) {
+      memory_.take_back(host, r->memory);
+    } else if (!r->is_inline && succeeded && hash_of(r->memory, bytes_of(r->memory)) != r->hash) {
+      find(host, wc, "the memory of a request has changed before it ended");
+    }
+  }
+  q.sends.erase(q.sends.begin(), ended + 1);
+  return true;
+}
+
+/// Returns false if the completion is of none of these receives.
+bool request_oracle::receive_completed(const host_state& host, std::deque<request>& posted,
+                                       bool in_order, const ibv_wc& wc) {
+  const auto found =
+      std::ranges::find_if(posted, [&](const request& r) { return r.wr_id == wc.wr_id; });
+  if (found == posted.end()) return false;
+  if (in_order && found != posted.begin())
+    find(host, wc, "a receive ends before one that was posted earlier");
+  const request ended = std::move(*found);
+  posted.erase(found);
+  memory_.take_back(host, ended.memory);
+  if (wc.status == IBV_WC_SUCCESS) received(host, ended, wc);
+  return true;
+}
+
+void request_oracle::received(const host_state& host, const request& receive, const ibv_wc& wc) {
+  const auto from = under_way_.find({host.number(), wc.qp_num});
+  if (from == under_way_.end()) return;  // No reliable connection.
+  if (from->second.empty()) return find(host, wc, "a message arrives that was not sent");
+  const message sent = from->second.front();
+  from->second.pop_front();
+  if (sent.bytes != wc.byte_len) {
+    find(host, wc,
+         "a message of " + std::to_string(sent.bytes) + " bytes arrives as " +
+             std::to_string(wc.byte_len));
+  } else if (sent.has_data && hash_of(receive.memory, sent.bytes) != sent.hash) {
+    find(host, wc, "a message arrives with other bytes than were sent");
+  }
+}
+
+}  // namespace cordma::sim::detail

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace cordma::sim::detail {
+
+class host_state;
+class memory_oracle;
+class world_state;
+
+/// Judges the work requests of all hosts, at the calls of verbs: each ends once, in its order; the
+/// memory of a request that sends stays as it was until the request ends; a message arrives as it
+/// was sent. The oracle takes the place of the calls of each context that is opened.
+/// One world at a time has an oracle.
+class request_oracle {
+ public:
+  request_oracle(world_state& w, memory_oracle& memory);
+  request_oracle(const request_oracle&) = delete;
+  ~request_oracle();
+
+  /// A verb is called on that context: puts the oracle's calls into a new one.
+  void watch(host_state& host, ibv_context* context);
+  /// The host's process is gone.
+  void forget(const host_state& host);
+
+ private:
+  struct request {
+    std::uint64_t wr_id = 0;
+    ibv_wr_opcode opcode{};
+    bool is_signaled = false;
+    bool is_inline = false;
+    std::uint64_t hash = 0;
+    std::vector<ibv_sge> memory;
+  };
+  /// A message that was posted, as its receiver must find it.
+  struct message {
+    std::uint64_t bytes = 0;
+    std::uint64_t hash = 0;
+    bool has_data = false;  ///< in the receive's memory
+  };
+  using queue_name = std::pair<unsigned, std::uint32_t>;  ///< host and QP number
+  struct queue {
+    host_state* host = nullptr;
+    ibv_qp* qp = nullptr;
+    bool sends_all_signaled = false;
+    queue_name peer{};  ///< of a reliable connection
+    std::deque<request> sends, receives;
+  };
+  struct shared_queue {
+    const host_state* host = nullptr;
+    std::deque<request> receives;
+  };
+  struct context {
+    host_state* host = nullptr;
+    ibv_context_ops before{};
+  };
+
+  static int post_send(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad);
+  static int post_recv(ibv_qp* qp, ibv_recv_wr* first, ibv_recv_wr** bad);
+  static int post_srq_recv(ibv_srq* srq, ibv_recv_wr* first, ibv_recv_wr** bad);
+  static int poll_cq(ibv_cq* cq, int most, ibv_wc* completions);
+
+  queue& queue_of(const context& on, ibv_qp* qp);
+  request request_of(const queue& q, const ibv_send_wr& wr) const;
+  void sent(queue& q, const ibv_send_wr& wr);
+  void not_sent(queue& q);
+  template <class Post>
+  int post_receives(const host_state& host, std::deque<request>& to, ibv_recv_wr* first,
+                    ibv_recv_wr** bad, Post post);
+  void completed(const host_state& host, const ibv_cq* cq, const ibv_wc& wc);
+  bool send_completed(const host_state& host, queue& q, const ibv_wc& wc);
+  bool receive_completed(const host_state& host, std::deque<request>& posted, bool in_order,
+                         const ibv_wc& wc);
+  void received(const host_state& host, const request& receive, const ibv_wc& wc);
+  [[nodiscard]] std::uint64_t hash_of(std::span<const ibv_sge> memory, std::uint64_t bytes) const;
+  void find(const host_state& host, const ibv_wc& wc, const std::string& what) const;
+
+  static request_oracle* current_;
+  world_state& world_;
+  memory_oracle& memory_;
+  const bool hashes_all_;  ///< bytes: in one seed of sixteen
+  std::unordered_map<ibv_context*, context> contexts_;
+  std::map<queue_name, queue> queues_;
+  std::map<ibv_srq*, shared_queue> shared_;
+  std::map<queue_name, std::deque<message>> under_way_;  ///< by the queue pair that they go to
+};
+
+}  // namespace cordma::sim::detail

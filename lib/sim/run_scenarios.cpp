@@ -1,0 +1,252 @@
+#include "command_line.hpp"
+#include "seed_run.hpp"
+#include "shrink.hpp"
+#include "timeline.hpp"
+#include "workers.hpp"
+
+#include <cordma/sim.hpp>
+
+#include <sys/personality.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+namespace cordma::sim {
+namespace detail {
+namespace {
+
+using wall_clock = std::chrono::steady_clock;
+
+constexpr unsigned shrinking_tries_max = 400;
+
+/// Returns a finding's first line without its numbers: two runs with one of these show one fault.
+std::string fault_of(const std::string& text) {
+  std::string made = text.substr(0, text.find('\n'));
+  std::erase_if(made, [](unsigned char c) { return std::isdigit(c) != 0; });
+  return made;
+}
+
+std::string text_of(const block_report& report, const std::string& ending) {
+  return ending.empty() ? std::string{report.text.data()} : "the process of the seed: " + ending;
+}
+
+/// Plays scenarios, profiles and seeds in turn, and reports.
+class session {
+ public:
+  explicit session(const command_line& asked)
+      : asked_{asked},
+        next_seed_{asked.first_seed},
+        ends_at_{wall_clock::now() +
+                 std::chrono::duration_cast<wall_clock::duration>(
+                     std::chrono::duration<double, std::ratio<60>>{asked.minutes})} {}
+
+  int run() {
+    if (!asked_.known.empty()) play_known();
+    workers all{asked_.jobs};
+    if (!failed_)
+      all.run([this] { return next(); }, [this](const seed_block& b, const block_report& r,
+                                                const std::string& ending) { take(b, r, ending); });
+    std::cout << status() << std::endl;
+    if (failed_) explain();
+    return failed_ ? 1 : 0;
+  }
+
+ private:
+  struct failure {
+    seed_run::request of;
+    std::string text;
+  };
+
+  void play_known() {
+    workers all{asked_.jobs};
+    std::size_t next = 0;
+    all.run(
+        [&]() -> seed_block {
+          if (failed_ || next == asked_.known.size()) return {.first = {}, .count = 0};
+          const command_line::known_seed& one = asked_.known[next++];
+          return {.first = {.what = one.what, .seed = one.seed, .wanted = one.with.wanted}};
+        },
+        [&](const seed_block& b, const block_report& r, const std::string& ending) {
+          take(b, r, ending);
+        });
+  }
+
+  /// Returns the next seeds of the next scenario and profile; now and then one seed again.
+  seed_block next() {
+    if (failed_) return {.first = {}, .count = 0};
+    if (!again_.empty()) {
+      const seed_block one = again_.back();
+      again_.pop_back();
+      return one;
+    }
+    if (asked_.last_seed ? next_seed_ > *asked_.last_seed : wall_clock::now() >= ends_at_)
+      return {.first = {}, .count = 0};
+    std::uint64_t count = seed_block::seeds_max;
+    if (asked_.last_seed) count = std::min(count, *asked_.last_seed - next_seed_ + 1);
+    const seed_block made{.first = {.what = asked_.scenarios[scenario_],
+                                    .seed = next_seed_,
+                                    .wanted = asked_.profiles[profile_].wanted,
+                                    .kept = asked_.kept},
+                          .count = count};
+    do {
+      if (++profile_ < asked_.profiles.size()) continue;
+      profile_ = 0;
+      if (++scenario_ < asked_.scenarios.size()) continue;
+      scenario_ = 0;
+      next_seed_ += count;
+    } while (!is_for(*asked_.scenarios[scenario_], asked_.profiles[profile_]));
+    return made;
+  }
+
+  /// A scenario whose programs do not cope with errors is played without these, unless it is asked
+  /// for by that profile alone.
+  [[nodiscard]] bool is_for(const scenario& s, const command_line::profile& p) const {
+    return s.is_robust || p.name != "hostile" || asked_.profiles.size() == 1;
+  }
+
+  void take(const seed_block& b, const block_report& r, const std::string& ending) {
+    seeds_ += r.done;
+    events_ += r.events;
+    states_->add(r.states);
+    if (!ending.empty() || r.is_found) {
+      seed_run::request of = b.first;
+      of.seed += r.done;
+      fail({of, text_of(r, ending)});
+    } else if (b.expected_hash) {
+      if (r.hashes[0] != *b.expected_hash)
+        fail({b.first, "the seed gives another run in a fresh process"});
+    } else if (r.done == seed_block::seeds_max) {
+      const std::uint64_t one = b.first.seed * 31 % r.done;
+      seed_block again{.first = b.first, .count = 1, .expected_hash = r.hashes[one]};
+      again.first.seed += one;
+      again_.push_back(again);
+    }
+    if (const auto now = wall_clock::now(); now >= status_at_) {
+      if (seeds_ > 0) std::cout << status() << std::endl;
+      status_at_ = now + std::chrono::seconds{10};
+    }
+  }
+
+  void fail(failure f) {
+    if (!failed_) failed_ = std::move(f);
+  }
+
+  [[nodiscard]] std::string status() const {
+    const double seconds = std::chrono::duration<double>(wall_clock::now() - began_).count();
+    std::string made = std::to_string(seeds_) + " seeds from " + std::to_string(asked_.first_seed) +
+                       ", " + std::to_string(std::uint64_t(double(seeds_) / seconds)) +
+                       " a second, " + std::to_string(events_) + " events, " +
+                       std::to_string(states_->count()) + " states";
+    return made;
+  }
+
+  [[nodiscard]] std::string profile_of(const seed_run::request& of) const {
+    for (const auto& list : {asked_.profiles})
+      for (const command_line::profile& p : list)
+        if (p.wanted == of.wanted) return p.name;
+    for (const command_line::known_seed& k : asked_.known)
+      if (k.with.wanted == of.wanted) return k.with.name;
+    return "none";
+  }
+
+  /// Prints the finding, with the fewest decisions that still show it.
+  void explain() {
+    const failure& f = *failed_;
+    const std::string again = std::string{f.of.what->name} + " --seed " +
+                              std::to_string(f.of.seed) + " --profile " + profile_of(f.of);
+    std::cout << "FOUND: " << f.text << "\nAgain: " << again << std::endl;
+    if (!asked_.shrinks) return;
+    const std::string wanted = fault_of(f.text);
+    std::string text = f.text;
+    unsigned tries = 0;
+    const auto attempt = [&](const plan& p) {
+      trial t;
+      workers one{1};
+      bool is_started = false;
+      ++tries;
+      one.run(
+          [&]() -> seed_block {
+            seed_block b{.first = f.of, .count = std::exchange(is_started, true) ? 0U : 1U};
+            b.first.kept = p;
+            return b;
+          },
+          [&](const seed_block&, const block_report& r, const std::string& ending) {
+            const bool has_failed = r.is_found || !ending.empty();
+            t.is_found = has_failed && fault_of(text_of(r, ending)) == wanted;
+            t.decisions_made = r.decisions_made;
+            t.faults_happened.assign(r.faults_happened.begin(),
+                                     r.faults_happened.begin() + std::ptrdiff_t(r.faults_count));
+            if (t.is_found) text = text_of(r, ending);
+          });
+      return t;
+    };
+    const trial whole = attempt(f.of.kept);
+    if (!whole.is_found) {
+      std::cout << "The seed alone does not show it.\n";
+      return;
+    }
+    const plan least = shrink(whole, shrinking_tries_max, attempt);
+    std::cout << "Shrunk in " << tries << " tries: " << text << "\nAgain: " << again << " --plan '"
+              << least.text() << "'" << std::endl;
+  }
+
+  const command_line& asked_;
+  std::uint64_t next_seed_;
+  std::size_t scenario_ = 0, profile_ = 0;
+  std::vector<seed_block> again_;
+  const wall_clock::time_point began_ = wall_clock::now();
+  const wall_clock::time_point ends_at_;
+  wall_clock::time_point status_at_ = began_ + std::chrono::seconds{10};
+  std::uint64_t seeds_ = 0, events_ = 0;
+  std::unique_ptr<coverage> states_ = std::make_unique<coverage>();
+  std::optional<failure> failed_;
+};
+
+/// Runs the program again without random addresses, unless it runs so.
+void fix_addresses(const char* const* argv) {
+  const int now = ::personality(0xffffffff);
+  if (now < 0 || (now & ADDR_NO_RANDOMIZE) != 0) return;
+  if (::personality(unsigned(now) | ADDR_NO_RANDOMIZE) < 0) return;  // A container may forbid it.
+  ::execv("/proc/self/exe", const_cast<char* const*>(argv));
+}
+
+int play_one(const command_line& asked) {
+  seed_run::request one{.what = asked.scenarios[0],
+                        .seed = asked.first_seed,
+                        .wanted = asked.profiles[0].wanted,
+                        .kept = asked.kept,
+                        .keeps_all_events = true};
+  const seed_run run{one};
+  std::ofstream out{asked.timeline};
+  out << timeline(run);
+  if (!out.flush())
+    throw std::system_error{errno, std::generic_category(), "--trace " + asked.timeline};
+  std::cout << (run.found.empty() ? "nothing was found" : run.found) << '\n';
+  return run.found.empty() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace detail
+
+int run_scenarios(int argc, const char* const* argv, std::span<const scenario> all) {
+  try {
+    detail::fix_addresses(argv);
+    const detail::command_line asked{argc, argv, all};
+    return asked.timeline.empty() ? detail::session{asked}.run() : detail::play_one(asked);
+  } catch (const std::system_error& e) {
+    std::cerr << argv[0] << ": " << e.what() << '\n';
+    return 2;
+  }
+}
+
+}  // namespace cordma::sim

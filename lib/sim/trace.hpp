@@ -1,0 +1,70 @@
+#pragma once
+
+#include "coverage.hpp"
+
+#include <cordma/base/time.hpp>
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace cordma::sim::detail {
+
+/// Text of an event; each `{}` stands for one of its numbers.
+using event_text = const char*;
+
+struct trace_record {
+  time_point at{};
+  unsigned host = 0;
+  event_text what = "";
+  std::array<std::uint64_t, 4> numbers{};
+
+  [[nodiscard]] std::string text() const;
+};
+
+/// What happened in a world: a hash of all, and the last events of each host, or all of them.
+class trace {
+ public:
+  void add_host() { last_.emplace_back(); }
+  void note(const trace_record& r) {
+    hash(std::uint64_t(r.at.time_since_epoch().count()));
+    hash(std::uint64_t{r.host} << 8 | std::uint64_t(static_cast<unsigned char>(r.what[0])));
+    for (const std::uint64_t number : r.numbers) hash(number);
+    recent& of = last_[r.host - 1];
+    if (covers_ != nullptr) {
+      const std::uint64_t now = reinterpret_cast<std::uintptr_t>(r.what) * 64 +
+                                std::uint64_t(std::bit_width(r.numbers[3]));
+      covers_->mark(of.state * 0x100000001b3 + now);
+      of.state = now;
+    }
+    of.records[of.count++ % kept] = r;
+    if (keeps_all_) all_.push_back(r);
+  }
+  void keep_all() noexcept { keeps_all_ = true; }
+  void cover(coverage& states) noexcept { covers_ = &states; }
+
+  [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
+  [[nodiscard]] const std::vector<trace_record>& all() const noexcept { return all_; }
+  /// Returns the last events of a host, the oldest first.
+  [[nodiscard]] std::vector<trace_record> last_of(unsigned host) const;
+
+ private:
+  static constexpr std::size_t kept = 24;
+  struct recent {
+    std::array<trace_record, kept> records{};
+    std::size_t count = 0;
+    std::uint64_t state = 0;  ///< of the last event
+  };
+  void hash(std::uint64_t word) noexcept { hash_ = (hash_ ^ word) * 0x100000001b3; }
+
+  std::vector<recent> last_;
+  std::vector<trace_record> all_;
+  std::uint64_t hash_ = 0xcbf29ce484222325;
+  bool keeps_all_ = false;
+  coverage* covers_ = nullptr;
+};
+
+}  // namespace cordma::sim::detail

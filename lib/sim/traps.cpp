@@ -1,0 +1,142 @@
+#include "traps.hpp"
+
+#include "host_state.hpp"
+#include "symbol_names.hpp"
+#include "world_state.hpp"
+
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+// The functions at the end take the place of libc's in a program that links cordma-sim.
+
+namespace cordma::sim::detail {
+namespace {
+
+thread_local constinit host_state* stepped = nullptr;
+
+/// Returns libc's function of that name.
+template <class F>
+F* next(const char* name) noexcept {
+  return reinterpret_cast<F*>(::dlsym(RTLD_NEXT, name));
+}
+
+/// Callers of the trapped functions that were named already.
+using known_callers = std::map<const void*, symbol_name>;
+
+const symbol_name& name_of(const void* address) {
+  static known_callers known;
+  const auto [at, is_new] = known.try_emplace(address);
+  if (is_new) at->second = symbol_of(address);
+  return at->second;
+}
+
+/// Returns true for the allocator, which asks the time to give memory back to the kernel.
+bool is_allocator(const symbol_name& s) {
+  return s.file.starts_with("libjemalloc") || s.function.starts_with("je_") ||
+         s.function.starts_with("nstime_");
+}
+
+/// Returns the first caller outside of the language's libraries.
+std::string caller(const void* returns_to) {
+  std::array<void*, 16> frames;
+  const int count = ::backtrace(frames.data(), int(frames.size()));
+  const auto last = frames.begin() + count;
+  for (auto at = std::find(frames.begin(), last, returns_to); at != last; ++at) {
+    const symbol_name& name = name_of(*at);
+    const std::string_view file = name.file;
+    if (!file.starts_with("libstdc++") && !file.starts_with("libc++") &&
+        !file.starts_with("libc.so"))
+      return name.text();
+  }
+  return "an unknown function";
+}
+
+/// Returns the host whose step calls a function that it must not, and notes that; null: no step.
+host_state* trapped(const char* call, const void* returns_to) {
+  host_state* const host = std::exchange(stepped, nullptr);  // Nothing in here is a step.
+  if (host == nullptr) return nullptr;
+  if (!is_allocator(name_of(returns_to)))
+    host->world().find("host " + host->name() + " calls " + call + " in " + caller(returns_to) +
+                       ": a simulated program asks its runtime (docs/simulation.md)");
+  stepped = host;
+  return host;
+}
+
+}  // namespace
+
+trap_scope::trap_scope(host_state& host) noexcept : outer_{std::exchange(stepped, &host)} {}
+
+trap_scope::~trap_scope() { stepped = outer_; }
+
+}  // namespace cordma::sim::detail
+
+using cordma::sim::detail::host_state;
+using cordma::sim::detail::next;
+using cordma::sim::detail::trapped;
+
+extern "C" {
+
+int clock_gettime(clockid_t clock, struct timespec* now) noexcept {
+  static auto* const real = next<int(clockid_t, timespec*)>("clock_gettime");
+  const host_state* const host = trapped("clock_gettime", __builtin_return_address(0));
+  if (host == nullptr) return real(clock, now);
+  const auto at = host->now().time_since_epoch().count();
+  *now = {at / 1'000'000'000, at % 1'000'000'000};
+  return 0;
+}
+
+int nanosleep(const struct timespec* span, struct timespec* left) {
+  static auto* const real = next<int(const timespec*, timespec*)>("nanosleep");
+  return trapped("nanosleep", __builtin_return_address(0)) == nullptr ? real(span, left) : 0;
+}
+
+int clock_nanosleep(clockid_t clock, int flags, const struct timespec* span,
+                    struct timespec* left) {
+  static auto* const real =
+      next<int(clockid_t, int, const timespec*, timespec*)>("clock_nanosleep");
+  return trapped("clock_nanosleep", __builtin_return_address(0)) == nullptr
+             ? real(clock, flags, span, left)
+             : 0;
+}
+
+ssize_t getrandom(void* bytes, size_t count, unsigned flags) {
+  static auto* const real = next<ssize_t(void*, size_t, unsigned)>("getrandom");
+  host_state* const host = trapped("getrandom", __builtin_return_address(0));
+  if (host == nullptr) return real(bytes, count, flags);
+  host->fill_random({static_cast<std::byte*>(bytes), count});
+  return ssize_t(count);
+}
+
+int getaddrinfo(const char* name, const char* service, const struct addrinfo* hints,
+                struct addrinfo** found) {
+  static auto* const real =
+      next<int(const char*, const char*, const addrinfo*, addrinfo**)>("getaddrinfo");
+  return trapped("getaddrinfo", __builtin_return_address(0)) == nullptr
+             ? real(name, service, hints, found)
+             : EAI_FAIL;
+}
+
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+int pthread_create(pthread_t* made, const pthread_attr_t* with, void* (*run)(void*),
+                   void* argument) noexcept {
+  static auto* const real =
+      next<int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)>("pthread_create");
+  return trapped("pthread_create", __builtin_return_address(0)) == nullptr
+             ? real(made, with, run, argument)
+             : EAGAIN;
+}
+#endif
+
+}  // extern "C"

@@ -1,0 +1,101 @@
+#include "workers.hpp"
+
+#include <cordma/base/error.hpp>
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <system_error>
+
+namespace cordma::sim::detail {
+namespace {
+
+/// A seed that takes so much longer hangs.
+constexpr unsigned seconds_max = 120;
+
+[[noreturn]] void fail(const char* call) {
+  throw std::system_error{errno, std::generic_category(), call};
+}
+
+std::string ending_of(int status) {
+  if (WIFSIGNALED(status))
+    return WTERMSIG(status) == SIGALRM ? "it hung"
+                                       : "it died of signal " + std::to_string(WTERMSIG(status));
+  return WEXITSTATUS(status) == 0 ? "" : "it exited with " + std::to_string(WEXITSTATUS(status));
+}
+
+}  // namespace
+
+void block_report::play(const seed_block& block) {
+  for (seed_run::request one = block.first; done < block.count; ++one.seed) {
+    ::alarm(seconds_max);
+    one.covers = &states;
+    const seed_run run{one};
+    events += run.events;
+    decisions_made = run.decisions_made;
+    faults_count = std::min(run.faults_happened.size(), faults_max);
+    std::copy_n(run.faults_happened.begin(), faults_count, faults_happened.begin());
+    hashes[done] = run.hash;
+    if (!run.found.empty()) {
+      is_found = true;
+      std::memcpy(text.data(), run.found.data(), std::min(run.found.size(), text_max - 1));
+      return;
+    }
+    ++done;
+  }
+}
+
+workers::workers(unsigned count) : all_(count) {
+  for (worker& w : all_) {
+    void* const shared = ::mmap(nullptr, sizeof(block_report), PROT_READ | PROT_WRITE,
+                                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) fail("mmap");
+    w.report = static_cast<block_report*>(shared);
+  }
+}
+
+workers::~workers() {
+  for (worker& w : all_)
+    if (w.report != nullptr) ::munmap(w.report, sizeof(block_report));
+}
+
+void workers::start(worker& w) {
+  new (w.report) block_report{};
+  std::fflush(nullptr);
+  w.process = ::fork();
+  if (w.process < 0) fail("fork");
+  if (w.process > 0) return;
+  w.report->play(w.block);
+  std::fflush(nullptr);
+  ::_exit(0);
+}
+
+void workers::run(const source& next, const sink& done) {
+  unsigned running = 0;
+  for (;;) {
+    for (worker& w : all_) {
+      if (w.process != 0) continue;
+      w.block = next();
+      if (w.block.count == 0) break;
+      start(w);
+      ++running;
+    }
+    if (running == 0) return;
+    int status = 0;
+    const pid_t ended = ::waitpid(-1, &status, 0);
+    if (ended < 0) fail("waitpid");
+    const auto found = std::ranges::find(all_, ended, &worker::process);
+    if (found == all_.end()) continue;
+    found->process = 0;
+    --running;
+    done(found->block, *found->report, ending_of(status));
+  }
+}
+
+}  // namespace cordma::sim::detail
