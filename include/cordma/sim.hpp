@@ -22,7 +22,7 @@ class seed_run;
 class world_state;
 }  // namespace detail
 
-/// What happens to the messages and the calls of hosts, by chance. Chances are from 0 to 1.
+/// Faults of messages and of hosts' calls, by chance. Chances are from 0 to 1.
 struct faults {
   // The programs see these as slowness only.
 
@@ -62,7 +62,7 @@ struct faults {
   static faults none() noexcept { return {}; }
   /// All that the programs see as slowness, and lost datagrams.
   static faults harsh() noexcept;
-  /// All of them.
+  /// Every fault there is.
   static faults hostile() noexcept;
 };
 

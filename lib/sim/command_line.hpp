@@ -12,7 +12,7 @@
 
 namespace cordma::sim::detail {
 
-/// What the user of `run_scenarios` asked for.
+/// The request of a user of `run_scenarios`.
 struct command_line {
   struct profile {
     std::string name;

@@ -32,7 +32,7 @@ struct event {
   host_state* host = nullptr;
   std::uint64_t incarnation = 0;  ///< an event of an earlier process does nothing
   softverbs_end end{};
-  std::uint32_t number = 0;  ///< of a call; of the host that a link's end is heard of
+  std::uint32_t number = 0;  ///< a call's; that of the host whose link has ended
   event_kind kind{};
 
   friend bool operator>(const event& a, const event& b) noexcept {

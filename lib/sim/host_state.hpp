@@ -88,7 +88,7 @@ class host_state {
   void step_device();
   void kill();
   void lose_power();
-  /// As `kill`, at the end of the world: whatever happens now is no finding.
+  /// Ends the process at the end of the world: whatever happens now is no finding.
   void leave() noexcept;
   void freeze() noexcept { is_frozen_ = true; }
   void thaw() noexcept;

@@ -15,9 +15,8 @@ namespace cordma::sim::detail {
 class host_state;
 class world_state;
 
-/// Judges what devices write into the memory of their hosts: each byte belongs to a request that
-/// has not ended, or was lent to a peer. A lease ends at its holder before the owner takes the
-/// memory back.
+/// Judges what devices write into the memory of their hosts. Each byte belongs to a request that
+/// has not ended, or was lent to a peer. A lease ends first at its holder.
 class memory_oracle {
  public:
   explicit memory_oracle(world_state& w) noexcept : world_{w} {}

@@ -33,7 +33,7 @@ void network::sent(host_state& host, const softverbs_end& from, const softverbs_
     next.late = world_.lateness();
     next.is_doubled = world_.doubles();
   }
-  f.under_way.push_back(next);
+  f.in_flight.push_back(next);
   world_.schedule({.at = f.last_arrival,
                    .host = &host,
                    .incarnation = host.incarnation(),
@@ -106,7 +106,7 @@ void network::forget(const host_state& gone) {
   std::erase_if(flow_of_end_, [&](const auto& one) { return one.second->from == gone.number(); });
   for (flow& f : flows_) {
     if (f.from != gone.number()) continue;
-    f.under_way.clear();
+    f.in_flight.clear();
     f.held = 0;
   }
   std::erase_if(held_ends_, [&](const event& e) { return e.host == &gone; });
@@ -126,8 +126,8 @@ void network::arrive(const softverbs_end& from) {
 }
 
 void network::take_next(flow& f) {
-  const frame next = f.under_way.front();
-  f.under_way.pop_front();
+  const frame next = f.in_flight.front();
+  f.in_flight.pop_front();
   if (const host_state* const to = world_.host_at(f.to))
     world_.note(next.is_lost ? "loses frame {}" : "gets frame {}", *to, next.number);
   if (next.is_lost) return softverbs_lose(&f.end);
@@ -150,7 +150,7 @@ void network::inject_later(const flow& f, softverbs_copy* copy, duration by) {
 
 bool network::hurry(const host_state& to) {
   for (flow& f : flows_) {
-    if (f.to != to.number() || f.under_way.empty() || is_cut(f.from, f.to)) continue;
+    if (f.to != to.number() || f.in_flight.empty() || is_cut(f.from, f.to)) continue;
     ++f.hurried;
     take_next(f);
     return true;

@@ -53,7 +53,7 @@ class network {
     softverbs_end end{};
     unsigned from = 0, to = 0;
     time_point last_arrival{};
-    std::deque<frame> under_way;
+    std::deque<frame> in_flight;
     unsigned hurried = 0;  ///< frames that arrived before their events
     unsigned held = 0;     ///< frames that a cut keeps back
   };

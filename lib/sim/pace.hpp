@@ -12,8 +12,9 @@
 namespace cordma::sim::detail {
 
 /// How long the steps of programs and devices take. In half of the worlds, all take some time up to
-/// 2 us. In the other half each actor has a priority, and those of a low one are slow; at a few
-/// random points the one that goes on gets another (PCT: Burckhardt et al., ASPLOS 2010).
+/// 2 us. In the other half each actor has a priority, and those of a low one are slow. At a few
+/// random points the actor that goes on gets another priority (PCT: Burckhardt et al., ASPLOS
+/// 2010).
 class pace {
  public:
   explicit pace(decisions& schedule) : has_priorities_{schedule.up_to(1) == 1} {

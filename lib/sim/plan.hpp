@@ -12,7 +12,7 @@ namespace cordma::sim::detail {
 enum class decision_kind : std::uint8_t {
   fault,     ///< whether something goes wrong
   network,   ///< how long a frame takes
-  schedule,  ///< who goes next, and how long a step takes
+  schedule,  ///< the order of steps, and how long each takes
 };
 inline constexpr std::size_t decision_kinds = 3;
 

@@ -68,7 +68,7 @@ void request_oracle::forget(const host_state& host) {
   std::erase_if(contexts_, [&](const auto& one) { return one.second.host == &host; });
   std::erase_if(queues_, [&](const auto& one) { return one.second.host == &host; });
   std::erase_if(shared_, [&](const auto& one) { return one.second.host == &host; });
-  std::erase_if(under_way_, [&](const auto& one) { return one.first.first == host.number(); });
+  std::erase_if(in_flight_, [&](const auto& one) { return one.first.first == host.number(); });
 }
 
 std::uint64_t request_oracle::hash_of(std::span<const ibv_sge> memory, std::uint64_t bytes) const {
@@ -101,6 +101,11 @@ void request_oracle::find(const host_state& host, const ibv_wc& wc, const std::s
   world_.find("host " + host.name() + ", qp " + std::to_string(wc.qp_num) + ": " + what);
 }
 
+request_oracle::request& request_oracle::posted::add(request r) {
+  r.number = ++count;
+  return requests.emplace_back(std::move(r));
+}
+
 request_oracle::queue& request_oracle::queue_of(const context& on, ibv_qp* qp) {
   queue& q = queues_[{on.host->number(), qp->qp_num}];
   if (q.qp != qp) {
@@ -122,7 +127,7 @@ request_oracle::request request_oracle::request_of(const queue& q, const ibv_sen
 }
 
 void request_oracle::sent(queue& q, const ibv_send_wr& wr) {
-  if (q.sends.empty() && q.peer.second == 0) {
+  if (q.sends.requests.empty() && q.peer.second == 0) {
     ibv_qp_attr attributes{};
     ibv_qp_init_attr made{};
     if (::ibv_query_qp(q.qp, &attributes, IBV_QP_AV | IBV_QP_DEST_QPN, &made) == 0) {
@@ -131,9 +136,9 @@ void request_oracle::sent(queue& q, const ibv_send_wr& wr) {
         q.peer = {host_of(attributes.ah_attr.grh.dgid), attributes.dest_qp_num};
     }
   }
-  const request& made = q.sends.emplace_back(request_of(q, wr));
+  const request& made = q.sends.add(request_of(q, wr));
   if (is_message(wr.opcode)) {
-    under_way_[q.peer].push_back({.bytes = bytes_of(made.memory),
+    in_flight_[q.peer].push_back({.bytes = bytes_of(made.memory),
                                   .hash = made.hash,
                                   .has_data = wr.opcode != IBV_WR_RDMA_WRITE_WITH_IMM});
   } else if (!is_source(wr.opcode)) {
@@ -143,13 +148,13 @@ void request_oracle::sent(queue& q, const ibv_send_wr& wr) {
 
 /// Takes the last request back, which the device did not take.
 void request_oracle::not_sent(queue& q) {
-  const request& last = q.sends.back();
+  const request& last = q.sends.requests.back();
   if (is_message(last.opcode)) {
-    under_way_[q.peer].pop_back();
+    in_flight_[q.peer].pop_back();
   } else if (!is_source(last.opcode)) {
     memory_.take_back(*q.host, last.memory);
   }
-  q.sends.pop_back();
+  q.sends.requests.pop_back();
 }
 
 int request_oracle::post_send(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad) {
@@ -167,19 +172,20 @@ int request_oracle::post_send(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad)
 }
 
 template <class Post>
-int request_oracle::post_receives(const host_state& host, std::deque<request>& to,
-                                  ibv_recv_wr* first, ibv_recv_wr** bad, Post post) {
+int request_oracle::post_receives(const host_state& host, posted& to, ibv_recv_wr* first,
+                                  ibv_recv_wr** bad, Post post) {
   std::size_t count = 0;
   for (const ibv_recv_wr* wr = first; wr != nullptr; wr = wr->next, ++count) {
-    to.push_back({.wr_id = wr->wr_id, .memory = {wr->sg_list, wr->sg_list + wr->num_sge}});
-    memory_.lend(host, to.back().memory);
+    const request& made =
+        to.add({.wr_id = wr->wr_id, .memory = {wr->sg_list, wr->sg_list + wr->num_sge}});
+    memory_.lend(host, made.memory);
   }
   const int error = post();
   if (error != 0) {
     for (const ibv_recv_wr* wr = first; wr != *bad; wr = wr->next) --count;
     for (; count > 0; --count) {
-      memory_.take_back(host, to.back().memory);
-      to.pop_back();
+      memory_.take_back(host, to.requests.back().memory);
+      to.requests.pop_back();
     }
   }
   return error;
@@ -208,29 +214,42 @@ int request_oracle::poll_cq(ibv_cq* cq, int most, ibv_wc* completions) {
 
 void request_oracle::completed(const host_state& host, const ibv_cq* cq, const ibv_wc& wc) {
   const bool succeeded = wc.status == IBV_WC_SUCCESS;
-  const bool is_receive = succeeded && (wc.opcode & IBV_WC_RECV) != 0;
   world_.note(succeeded ? "completes request {} of qp {}, {} bytes"
                         : "fails request {} of qp {}: status {}",
-              host, wc.wr_id & UINT32_MAX, wc.qp_num,
+              host, ended_by(host, cq, wc), wc.qp_num,
               succeeded ? wc.byte_len : std::uint32_t{wc.status});
-  // In a failed completion, only the number tells sends from receives.
-  const auto known = queues_.find({host.number(), wc.qp_num});
-  queue* const q = known == queues_.end() ? nullptr : &known->second;
-  if (q != nullptr && q->qp->send_cq == cq && !is_receive && send_completed(host, *q, wc)) return;
-  if (succeeded && !is_receive) return;  // A bind or an extended request.
-  if (q != nullptr && receive_completed(host, q->receives, true, wc)) return;
-  for (auto& [srq, shared] : shared_)
-    if (shared.host == &host && receive_completed(host, shared.receives, false, wc)) return;
-  if (succeeded) find(host, wc, "a receive ends that nobody posted, or it ends twice");
 }
 
-/// Returns false if the completion is of none of the queue's sends.
-bool request_oracle::send_completed(const host_state& host, queue& q, const ibv_wc& wc) {
-  const auto ended =
-      std::ranges::find_if(q.sends, [&](const request& r) { return r.wr_id == wc.wr_id; });
-  if (ended == q.sends.end()) return false;
+/// Returns the number of the request that has ended; 0: it is unknown.
+std::uint64_t request_oracle::ended_by(const host_state& host, const ibv_cq* cq, const ibv_wc& wc) {
+  // In a failed completion, only the wr_id tells sends from receives.
   const bool succeeded = wc.status == IBV_WC_SUCCESS;
-  for (auto r = q.sends.begin(); r <= ended; ++r) {
+  const bool is_receive = succeeded && (wc.opcode & IBV_WC_RECV) != 0;
+  const auto known = queues_.find({host.number(), wc.qp_num});
+  queue* const q = known == queues_.end() ? nullptr : &known->second;
+  if (q != nullptr && q->qp->send_cq == cq && !is_receive)
+    if (const std::uint64_t number = send_completed(host, *q, wc)) return number;
+  if (succeeded && !is_receive) return 0;  // A bind or an extended request.
+  if (q != nullptr)
+    if (const std::uint64_t number = receive_completed(host, q->receives, true, wc)) return number;
+  for (auto& [srq, shared] : shared_) {
+    if (shared.host != &host) continue;
+    if (const std::uint64_t number = receive_completed(host, shared.receives, false, wc))
+      return number;
+  }
+  if (succeeded) find(host, wc, "a receive ends that nobody posted, or it ends twice");
+  return 0;
+}
+
+/// Returns 0 if the completion is of none of the queue's sends.
+std::uint64_t request_oracle::send_completed(const host_state& host, queue& q, const ibv_wc& wc) {
+  auto& sends = q.sends.requests;
+  const auto ended =
+      std::ranges::find_if(sends, [&](const request& r) { return r.wr_id == wc.wr_id; });
+  if (ended == sends.end()) return 0;
+  const std::uint64_t number = ended->number;
+  const bool succeeded = wc.status == IBV_WC_SUCCESS;
+  for (auto r = sends.begin(); r <= ended; ++r) {
     if (r < ended && r->is_signaled && succeeded)
       find(host, wc, "a request ends before a signaled one that was posted earlier");
     if (!is_source(r->opcode)) {
@@ -239,28 +258,29 @@ bool request_oracle::send_completed(const host_state& host, queue& q, const ibv_
       find(host, wc, "the memory of a request has changed before it ended");
     }
   }
-  q.sends.erase(q.sends.begin(), ended + 1);
-  return true;
+  sends.erase(sends.begin(), ended + 1);
+  return number;
 }
 
-/// Returns false if the completion is of none of these receives.
-bool request_oracle::receive_completed(const host_state& host, std::deque<request>& posted,
-                                       bool in_order, const ibv_wc& wc) {
+/// Returns 0 if the completion is of none of these receives.
+std::uint64_t request_oracle::receive_completed(const host_state& host, posted& receives,
+                                                bool in_order, const ibv_wc& wc) {
+  auto& requests = receives.requests;
   const auto found =
-      std::ranges::find_if(posted, [&](const request& r) { return r.wr_id == wc.wr_id; });
-  if (found == posted.end()) return false;
-  if (in_order && found != posted.begin())
+      std::ranges::find_if(requests, [&](const request& r) { return r.wr_id == wc.wr_id; });
+  if (found == requests.end()) return 0;
+  if (in_order && found != requests.begin())
     find(host, wc, "a receive ends before one that was posted earlier");
   const request ended = std::move(*found);
-  posted.erase(found);
+  requests.erase(found);
   memory_.take_back(host, ended.memory);
   if (wc.status == IBV_WC_SUCCESS) received(host, ended, wc);
-  return true;
+  return ended.number;
 }
 
 void request_oracle::received(const host_state& host, const request& receive, const ibv_wc& wc) {
-  const auto from = under_way_.find({host.number(), wc.qp_num});
-  if (from == under_way_.end()) return;  // No reliable connection.
+  const auto from = in_flight_.find({host.number(), wc.qp_num});
+  if (from == in_flight_.end()) return;  // No reliable connection.
   if (from->second.empty()) return find(host, wc, "a message arrives that was not sent");
   const message sent = from->second.front();
   from->second.pop_front();

@@ -18,10 +18,10 @@ class host_state;
 class memory_oracle;
 class world_state;
 
-/// Judges the work requests of all hosts, at the calls of verbs: each ends once, in its order; the
-/// memory of a request that sends stays as it was until the request ends; a message arrives as it
-/// was sent. The oracle takes the place of the calls of each context that is opened.
-/// One world at a time has an oracle.
+/// Judges the work requests of all hosts, at the calls of verbs. Each ends once, in its order. The
+/// memory of a request that sends stays as it was until the request ends. A message arrives as it
+/// was sent. The oracle takes the place of the calls of each context that is opened. One world at a
+/// time has an oracle.
 class request_oracle {
  public:
   request_oracle(world_state& w, memory_oracle& memory);
@@ -36,6 +36,7 @@ class request_oracle {
  private:
   struct request {
     std::uint64_t wr_id = 0;
+    std::uint64_t number = 0;  ///< among its queue's, from 1
     ibv_wr_opcode opcode{};
     bool is_signaled = false;
     bool is_inline = false;
@@ -48,17 +49,23 @@ class request_oracle {
     std::uint64_t hash = 0;
     bool has_data = false;  ///< in the receive's memory
   };
+  /// Requests that have not ended, in their order.
+  struct posted {
+    std::deque<request> requests;
+    std::uint64_t count = 0;  ///< ever
+    request& add(request r);
+  };
   using queue_name = std::pair<unsigned, std::uint32_t>;  ///< host and QP number
   struct queue {
     host_state* host = nullptr;
     ibv_qp* qp = nullptr;
     bool sends_all_signaled = false;
-    queue_name peer{};  ///< of a reliable connection
-    std::deque<request> sends, receives;
+    queue_name peer{};  ///< if it is a reliable connection
+    posted sends, receives;
   };
   struct shared_queue {
     const host_state* host = nullptr;
-    std::deque<request> receives;
+    posted receives;
   };
   struct context {
     host_state* host = nullptr;
@@ -75,12 +82,13 @@ class request_oracle {
   void sent(queue& q, const ibv_send_wr& wr);
   void not_sent(queue& q);
   template <class Post>
-  int post_receives(const host_state& host, std::deque<request>& to, ibv_recv_wr* first,
-                    ibv_recv_wr** bad, Post post);
+  int post_receives(const host_state& host, posted& to, ibv_recv_wr* first, ibv_recv_wr** bad,
+                    Post post);
+  std::uint64_t ended_by(const host_state& host, const ibv_cq* cq, const ibv_wc& wc);
   void completed(const host_state& host, const ibv_cq* cq, const ibv_wc& wc);
-  bool send_completed(const host_state& host, queue& q, const ibv_wc& wc);
-  bool receive_completed(const host_state& host, std::deque<request>& posted, bool in_order,
-                         const ibv_wc& wc);
+  std::uint64_t send_completed(const host_state& host, queue& q, const ibv_wc& wc);
+  std::uint64_t receive_completed(const host_state& host, posted& receives, bool in_order,
+                                  const ibv_wc& wc);
   void received(const host_state& host, const request& receive, const ibv_wc& wc);
   [[nodiscard]] std::uint64_t hash_of(std::span<const ibv_sge> memory, std::uint64_t bytes) const;
   void find(const host_state& host, const ibv_wc& wc, const std::string& what) const;
@@ -92,7 +100,8 @@ class request_oracle {
   std::unordered_map<ibv_context*, context> contexts_;
   std::map<queue_name, queue> queues_;
   std::map<ibv_srq*, shared_queue> shared_;
-  std::map<queue_name, std::deque<message>> under_way_;  ///< by the queue pair that they go to
+  std::map<queue_name, std::deque<message>>
+      in_flight_;  ///< for each queue pair that messages go to
 };
 
 }  // namespace cordma::sim::detail

@@ -9,9 +9,9 @@
 
 namespace cordma::sim::detail {
 
-/// What a try of a plan showed.
+/// Result of a try of a plan.
 struct trial {
-  bool is_found = false;  ///< what was found before
+  bool is_found = false;  ///< the finding of before
   std::array<std::uint64_t, decision_kinds> decisions_made{};
   std::vector<std::uint64_t> faults_happened;
 };

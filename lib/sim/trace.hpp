@@ -25,7 +25,7 @@ struct trace_record {
   [[nodiscard]] std::string text() const;
 };
 
-/// What happened in a world: a hash of all, and the last events of each host, or all of them.
+/// Events of a world: a hash of all, and the last ones of each host, or all of them.
 class trace {
  public:
   void add_host() { last_.emplace_back(); }
@@ -56,7 +56,7 @@ class trace {
   struct recent {
     std::array<trace_record, kept> records{};
     std::size_t count = 0;
-    std::uint64_t state = 0;  ///< of the last event
+    std::uint64_t state = 0;  ///< the last event's
   };
   void hash(std::uint64_t word) noexcept { hash_ = (hash_ ^ word) * 0x100000001b3; }
 

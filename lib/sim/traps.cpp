@@ -65,7 +65,8 @@ std::string caller(const void* returns_to) {
 
 /// Returns the host whose step calls a function that it must not, and notes that; null: no step.
 host_state* trapped(const char* call, const void* returns_to) {
-  host_state* const host = std::exchange(stepped, nullptr);  // Nothing in here is a step.
+  host_state* const host =
+      std::exchange(stepped, nullptr);  // The code below is no part of the step.
   if (host == nullptr) return nullptr;
   if (!is_allocator(name_of(returns_to)))
     host->world().find("host " + host->name() + " calls " + call + " in " + caller(returns_to) +

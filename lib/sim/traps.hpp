@@ -4,9 +4,9 @@ namespace cordma::sim::detail {
 
 class host_state;
 
-/// Makes a block a step of a host. In it nothing may wait or ask the time, the kernel or threads
-/// but by the runtime: clock_gettime, nanosleep, clock_nanosleep, pthread_create, getrandom and
-/// getaddrinfo are findings, which name the caller. They answer by the world's time and chance.
+/// Makes a block a step of a host, which may wait and ask the time by the runtime only. The calls
+/// clock_gettime, nanosleep, clock_nanosleep, pthread_create, getrandom and getaddrinfo are
+/// findings that name the caller. They answer by the world's time and chance.
 class trap_scope {
  public:
   explicit trap_scope(host_state& host) noexcept;

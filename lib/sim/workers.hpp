@@ -20,7 +20,7 @@ struct seed_block {
   static constexpr std::uint64_t seeds_max = 100;
   seed_run::request first{};
   std::uint64_t count = 1;
-  std::optional<std::uint64_t> expected_hash{};  ///< of a seed that is played again
+  std::optional<std::uint64_t> expected_hash{};  ///< if a seed is played again
 };
 
 /// Report of a process that plays seeds, in memory that it shares with its parent.
@@ -31,7 +31,7 @@ struct block_report {
   std::uint64_t done = 0;  ///< seeds that were played to their ends
   std::uint64_t events = 0;
   std::array<std::uint64_t, seed_block::seeds_max> hashes{};
-  bool is_found = false;  ///< by the seed behind those that are done
+  bool is_found = false;  ///< the seed behind those that are done shows it
   std::array<char, text_max> text{};
   std::array<std::uint64_t, decision_kinds> decisions_made{};
   std::size_t faults_count = 0;

@@ -34,7 +34,7 @@ class world_state {
   void call_at(time_point at, callback<void()> f);
   /// A host's program has failed.
   void fail(const host_state& host, const std::exception_ptr& why);
-  /// Something is wrong that a step has found: `run` throws it after the step.
+  /// A step has found a fault: `run` throws it after the step.
   void find(std::string what);
   [[noreturn]] void report(const std::string& what) const;
 
@@ -60,7 +60,7 @@ class world_state {
   [[nodiscard]] generator& names() noexcept { return names_; }
   [[nodiscard]] generator& workload() noexcept { return workload_; }
   [[nodiscard]] duration latency();
-  /// As `latency`, of a frame, which may stand still.
+  /// Returns the latency of a frame, which may stand still.
   [[nodiscard]] duration frame_latency();
   [[nodiscard]] bool loses() { return faults_.happens(wanted_.loss); }
   [[nodiscard]] bool doubles() { return faults_.happens(wanted_.doubled); }

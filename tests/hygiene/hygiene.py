@@ -75,7 +75,7 @@ NESTED = re.compile(r"\s*(?:template <.*> )?" + KEYWORDS + r"(?:[\w<>]+::)*(\w+)
 DECLARED = re.compile(r"(?<![\w<,(])" + KEYWORDS + r"(?:\w*::)*(\w+)(?:<[^;]*>)?(?: : [\w:]+)?;")
 # Work requests are posted in these rooms, and where a probe has a queue pair of its own.
 POST = re.compile(r"\b(ibv_post_\w+|post_send)\s*\(")
-POSTS = ("lib/queue/", "lib/verbs/", "lib/agent/window_probe.cpp")
+POSTS = ("lib/queue/", "lib/verbs/", "lib/agent/window_probe.cpp", "lib/sim/request_oracle.")
 SLEEP = re.compile(r"(std::this_thread::sleep_(for|until)|(?<![\w.>:])(::)?(u|nano)?sleep)\s*\(")
 
 
@@ -390,7 +390,7 @@ def plain_comments(tree):
 
 
 def one_engine(tree):
-    """The room queue posts work requests, and nobody else."""
+    """The room queue posts work requests, and nobody else: a simulation only watches."""
     for name, lines in tree.cpp("lib"):
         for number, line in enumerate(lines, 1):
             if not name.startswith(POSTS) and (match := POST.search(line.partition("//")[0])):
