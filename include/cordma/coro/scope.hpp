@@ -7,8 +7,9 @@
 namespace cordma {
 
 /// Runs tasks side by side and waits for them: no task outlives its scope. The first error stops
-/// the others, and `join` throws it. A task that ends with `cancelled` ended normally. The scope
-/// must be joined before it is destroyed, which `with_scope` ensures.
+/// the others, and `join` throws it. A task that ends with `cancelled` ended normally. A scope that
+/// is destroyed destroys the tasks that still run, the newest first, where they are; `join`, or
+/// `with_scope`, waits for them. No task destroys its own scope.
 /// \thread the scheduler's.
 /// \cost a spawn costs one frame, and no malloc once warm.
 class scope {
@@ -18,7 +19,9 @@ class scope {
   explicit scope(cordma::scheduler& scheduler) noexcept
       : environment_{&scheduler, stop_token{stop_}} {}
   scope(scope&&) = delete;
-  ~scope() { CORDMA_ASSERT(running_ == 0, "a scope must be joined before it is destroyed"); }
+  ~scope() {
+    while (!tasks_.empty()) spawned::promise_type::destroy(tasks_.back());
+  }
 
   /// Takes a task, or any operation. Spawned operations start in the scheduler's next iteration, in
   /// order.
@@ -47,12 +50,19 @@ class scope {
   join_op join() noexcept;
 
  private:
+  struct spawned;
+  struct running_task : list_hook<running_task> {};
   struct spawned {
-    class promise_type : public frame_cache::recycled, public waiter {
+    class promise_type : public frame_cache::recycled, public waiter, public running_task {
      public:
       template <class... Kept>
       promise_type(scope& owner, Kept&...) noexcept : waiter{&enter}, scope_{owner} {
         ++scope_.running_;
+        scope_.tasks_.push_back(*this);
+      }
+      static void destroy(running_task& self) noexcept {
+        std::coroutine_handle<promise_type>::from_promise(static_cast<promise_type&>(self))
+            .destroy();
       }
       spawned get_return_object() noexcept {
         scope_.environment_.scheduler->schedule(*this);
@@ -61,7 +71,10 @@ class scope {
       std::suspend_always initial_suspend() const noexcept { return {}; }
       // The frame frees itself; the promise's destructor notifies the scope.
       std::suspend_never final_suspend() const noexcept { return {}; }
-      ~promise_type() { scope_.one_ended(); }
+      ~promise_type() {
+        running_task::unlink();
+        scope_.one_ended();
+      }
       void return_void() const noexcept {}
       void unhandled_exception() noexcept { scope_.one_failed(); }
       [[nodiscard]] const cordma::environment& environment() const noexcept {
@@ -102,6 +115,7 @@ class scope {
   stop_source stop_;
   environment environment_;
   std::size_t running_ = 0;
+  intrusive_list<running_task> tasks_;
   join_op* joiner_ = nullptr;
   std::exception_ptr first_error_;
 };

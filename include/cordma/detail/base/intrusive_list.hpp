@@ -66,6 +66,10 @@ class intrusive_list {
     CORDMA_ASSERT(!empty(), "front of an empty list");
     return static_cast<T&>(*ends_.next_);
   }
+  [[nodiscard]] T& back() noexcept {
+    CORDMA_ASSERT(!empty(), "back of an empty list");
+    return static_cast<T&>(*ends_.prev_);
+  }
   void push_back(T& item) noexcept { push_before(ends_, item); }
   void push_front(T& item) noexcept { push_before(*ends_.next_, item); }
   T& pop_front() noexcept {
