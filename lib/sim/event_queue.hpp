@@ -28,54 +28,67 @@ enum class event_kind : std::uint8_t {
 struct event {
   time_point at{};
   std::uint64_t order = 0;  ///< at one time, the least comes first, and then the oldest
-  std::uint64_t id = 0;
   host_state* host = nullptr;
   std::uint64_t incarnation = 0;  ///< an event of an earlier process does nothing
   softverbs_end end{};
   std::uint32_t number = 0;  ///< a call's; that of the host whose link has ended
   event_kind kind{};
-
-  friend bool operator>(const event& a, const event& b) noexcept {
-    if (a.at != b.at) return a.at > b.at;
-    return a.order != b.order ? a.order > b.order : a.id > b.id;
-  }
 };
 
 class event_queue {
  public:
-  void push(event e) {
-    e.id = ++last_id_;
-    heap_.push_back(e);
-    std::push_heap(heap_.begin(), heap_.end(), std::greater<>{});
+  void push(const event& e) {
+    std::uint32_t slot;
+    if (free_.empty()) {
+      slot = std::uint32_t(events_.size());
+      events_.push_back(e);
+    } else {
+      slot = free_.back();
+      free_.pop_back();
+      events_[slot] = e;
+    }
+    order_.push_back({e.at, e.order, ++last_id_, slot});
+    std::push_heap(order_.begin(), order_.end(), std::greater<>{});
   }
   /// Calls `f` at the time of `e`.
   void push(event e, callback<void()> f) {
     e.kind = event_kind::call;
-    if (free_.empty()) {
-      free_.push_back(std::uint32_t(calls_.size()));
+    if (free_calls_.empty()) {
+      free_calls_.push_back(std::uint32_t(calls_.size()));
       calls_.emplace_back();
     }
-    e.number = free_.back();
-    free_.pop_back();
+    e.number = free_calls_.back();
+    free_calls_.pop_back();
     calls_[e.number] = std::move(f);
     push(e);
   }
   event pop() noexcept {
-    std::pop_heap(heap_.begin(), heap_.end(), std::greater<>{});
-    const event first = heap_.back();
-    heap_.pop_back();
-    return first;
+    std::pop_heap(order_.begin(), order_.end(), std::greater<>{});
+    const std::uint32_t slot = order_.back().slot;
+    order_.pop_back();
+    free_.push_back(slot);
+    return events_[slot];
   }
   callback<void()> take_call(const event& e) {
-    free_.push_back(e.number);
+    free_calls_.push_back(e.number);
     return std::exchange(calls_[e.number], {});
   }
-  [[nodiscard]] bool empty() const noexcept { return heap_.empty(); }
+  [[nodiscard]] bool empty() const noexcept { return order_.empty(); }
 
  private:
-  std::vector<event> heap_;
-  std::vector<callback<void()>> calls_;
+  /// An event's turn: small, since a heap moves these about.
+  struct turn {
+    time_point at;
+    std::uint64_t order;
+    std::uint64_t id;
+    std::uint32_t slot;
+    auto operator<=>(const turn&) const = default;
+  };
+  std::vector<turn> order_;
+  std::vector<event> events_;
   std::vector<std::uint32_t> free_;
+  std::vector<callback<void()>> calls_;
+  std::vector<std::uint32_t> free_calls_;
   std::uint64_t last_id_ = 0;
 };
 

@@ -52,9 +52,11 @@ void memory_oracle::written(const host_state& host, std::uint64_t address, std::
                   " where no request of its own is under way");
     return;
   }
-  for (const auto& [name, one] : leases_)
-    if (name.second == rkey && one.owner == host.number() && one.is_writable &&
-        name.first <= address && address + bytes <= name.first + one.bytes)
+  // Keys of the program's own are the device's to judge.
+  if (!lent_keys_.contains({host.number(), rkey})) return;
+  for (const lease& one : leases_[rkey])
+    if (one.owner == host.number() && one.is_writable && one.address <= address &&
+        address + bytes <= one.address + one.bytes)
       return;
   world_.find("a peer wrote " + text_of(bytes, rkey) + " into memory of host " + host.name() +
               " that it was not lent");
@@ -62,37 +64,39 @@ void memory_oracle::written(const host_state& host, std::uint64_t address, std::
 
 void memory_oracle::forget(const host_state& host) {
   posted_.erase(host.number());
-  std::erase_if(leases_, [&](const auto& one) { return one.second.owner == host.number(); });
-  std::erase_if(holders_, [&](const auto& one) { return one.second == host.number(); });
+  std::erase_if(lent_keys_, [&](const auto& key) { return key.first == host.number(); });
+  for (auto& [rkey, of] : leases_)
+    std::erase_if(of, [&](const lease& one) { return one.owner == host.number(); });
+}
+
+memory_oracle::lease* memory_oracle::find(std::uint64_t address, std::uint32_t rkey) {
+  std::vector<lease>& of = leases_[rkey];
+  const auto one = std::ranges::find(of, address, &lease::address);
+  return one == of.end() ? nullptr : &*one;
 }
 
 void memory_oracle::lent(const host_state& owner, std::uint64_t address, std::size_t bytes,
                          std::uint32_t rkey, bool is_writable) {
-  leases_.emplace(lease_name{address, rkey}, lease{owner.number(), bytes, is_writable});
+  leases_[rkey].push_back({owner.number(), address, bytes, is_writable});
+  lent_keys_.emplace(owner.number(), rkey);
 }
 
 void memory_oracle::taken_back(const host_state& owner, std::uint64_t address, std::uint32_t rkey,
                                bool by_holder) {
-  const auto [first, last] = leases_.equal_range({address, rkey});
-  const auto one =
-      std::find_if(first, last, [&](const auto& l) { return l.second.owner == owner.number(); });
-  // Two owners with one address and key: nobody can tell whom a holder means.
-  const bool is_only = std::distance(first, last) == 1;
-  if (one != last) leases_.erase(one);
-  if (by_holder && is_only && holders_.contains({address, rkey}))
+  lease* const one = find(address, rkey);
+  if (one == nullptr) return;
+  if (by_holder && one->is_held)
     world_.find("host " + owner.name() + " took memory back that its holder still uses");
+  *one = leases_[rkey].back();
+  leases_[rkey].pop_back();
 }
 
-void memory_oracle::borrowed(const host_state& holder, std::uint64_t address, std::uint32_t rkey) {
-  holders_.emplace(lease_name{address, rkey}, holder.number());
+void memory_oracle::borrowed(std::uint64_t address, std::uint32_t rkey) {
+  if (lease* const one = find(address, rkey)) one->is_held = true;
 }
 
-void memory_oracle::given_back(const host_state& holder, std::uint64_t address,
-                               std::uint32_t rkey) {
-  const auto [first, last] = holders_.equal_range({address, rkey});
-  const auto one =
-      std::find_if(first, last, [&](const auto& h) { return h.second == holder.number(); });
-  if (one != last) holders_.erase(one);
+void memory_oracle::given_back(std::uint64_t address, std::uint32_t rkey) {
+  if (lease* const one = find(address, rkey)) one->is_held = false;
 }
 
 void host_leases::lent(std::uint64_t address, std::size_t bytes, std::uint32_t rkey,
@@ -108,11 +112,11 @@ void host_leases::taken_back(std::uint64_t address, std::uint32_t rkey, bool by_
 
 void host_leases::borrowed(std::uint64_t address, std::uint32_t rkey) noexcept {
   host_.world().note("borrows the memory of key {}", host_, rkey);
-  host_.world().memory().borrowed(host_, address, rkey);
+  host_.world().memory().borrowed(address, rkey);
 }
 
 void host_leases::given_back(std::uint64_t address, std::uint32_t rkey) noexcept {
-  host_.world().memory().given_back(host_, address, rkey);
+  host_.world().memory().given_back(address, rkey);
 }
 
 }  // namespace cordma::sim::detail

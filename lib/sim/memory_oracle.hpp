@@ -7,8 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 namespace cordma::sim::detail {
 
@@ -35,15 +38,17 @@ class memory_oracle {
             bool is_writable);
   void taken_back(const host_state& owner, std::uint64_t address, std::uint32_t rkey,
                   bool by_holder);
-  void borrowed(const host_state& holder, std::uint64_t address, std::uint32_t rkey);
-  void given_back(const host_state& holder, std::uint64_t address, std::uint32_t rkey);
+  /// Hosts are in one process: no two have memory at one address.
+  void borrowed(std::uint64_t address, std::uint32_t rkey);
+  void given_back(std::uint64_t address, std::uint32_t rkey);
 
  private:
-  using lease_name = std::pair<std::uint64_t, std::uint32_t>;  ///< address and rkey
   struct lease {
     unsigned owner = 0;
+    std::uint64_t address = 0;
     std::size_t bytes = 0;
     bool is_writable = false;
+    bool is_held = false;  ///< The peer's program may use it.
   };
   /// Memory of requests that have not ended, by address.
   struct posted_memory {
@@ -54,8 +59,9 @@ class memory_oracle {
 
   world_state& world_;
   std::map<unsigned, posted_memory> posted_;
-  std::multimap<lease_name, lease> leases_;
-  std::multimap<lease_name, unsigned> holders_;
+  std::unordered_map<std::uint32_t, std::vector<lease>> leases_;  ///< by key
+  std::set<std::pair<unsigned, std::uint32_t>> lent_keys_;  ///< at any time, with their owners
+  [[nodiscard]] lease* find(std::uint64_t address, std::uint32_t rkey);
 };
 
 /// The witness of one host's leases.

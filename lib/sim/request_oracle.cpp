@@ -14,15 +14,40 @@ namespace {
 /// Bytes at each end of a piece of memory that are hashed in most seeds.
 constexpr std::size_t sampled_bytes = 64;
 
-void hash_bytes(std::uint64_t& hash, const std::byte* at, std::size_t count) noexcept {
-  for (; count >= 8; count -= 8, at += 8) {
-    std::uint64_t word;
-    std::memcpy(&word, at, 8);
-    hash = (hash ^ word) * 0x9fb21c651e98df25;
-    hash ^= hash >> 29;
+/// Hash of bytes that come in pieces, wherever they are divided.
+class pieces_hash {
+ public:
+  explicit pieces_hash(std::uint64_t start) noexcept : hash_{start} {}
+  void add(const std::byte* from, std::size_t bytes) noexcept {
+    while (bytes > 0) {
+      const std::size_t count = std::min(bytes, part_.size() - filled_);
+      std::memcpy(part_.data() + filled_, from, count);
+      filled_ += count;
+      from += count;
+      bytes -= count;
+      if (filled_ == part_.size()) take_part();
+    }
   }
-  for (; count > 0; --count, ++at) hash = (hash ^ std::uint64_t(*at)) * 0x100000001b3;
-}
+  [[nodiscard]] std::uint64_t value() noexcept {
+    std::fill(part_.begin() + std::ptrdiff_t(filled_), part_.end(), std::byte{});
+    if (filled_ > 0) take_part();
+    return hash_;
+  }
+
+ private:
+  void take_part() noexcept {
+    for (std::size_t at = 0; at < filled_; at += sizeof(std::uint64_t)) {
+      std::uint64_t word;
+      std::memcpy(&word, part_.data() + at, sizeof word);
+      hash_ = (hash_ ^ word) * 0x9fb21c651e98df25;
+      hash_ ^= hash_ >> 29;
+    }
+    filled_ = 0;
+  }
+  std::uint64_t hash_;
+  std::array<std::byte, 2 * sampled_bytes> part_{};
+  std::size_t filled_ = 0;
+};
 
 bool is_message(ibv_wr_opcode opcode) noexcept {
   return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||
@@ -72,29 +97,25 @@ void request_oracle::forget(const host_state& host) {
 }
 
 std::uint64_t request_oracle::hash_of(std::span<const ibv_sge> memory, std::uint64_t bytes) const {
-  // The sender's pieces are not the receiver's: samples are of the whole message.
-  std::uint64_t hash = 0xcbf29ce484222325 ^ bytes;
+  struct range {
+    std::uint64_t first, last;
+  };
+  // The sender's pieces are not the receiver's: ranges are of the whole message.
+  const bool is_whole = hashes_all_ || bytes <= 2 * sampled_bytes;
+  const std::array<range, 2> ranges{
+      {{0, is_whole ? bytes : sampled_bytes}, {is_whole ? bytes : bytes - sampled_bytes, bytes}}};
+  pieces_hash hash{bytes};
   std::uint64_t at = 0;
-  std::array<std::byte, 2 * sampled_bytes> sample{};
-  std::size_t sampled = 0;
   for (const ibv_sge& piece : memory) {
-    const std::uint64_t length = std::min<std::uint64_t>(piece.length, bytes - at);
     const auto* const from = reinterpret_cast<const std::byte*>(piece.addr);
-    for (std::uint64_t n = 0; n < length;) {
-      const std::uint64_t offset = at + n;
-      if (!hashes_all_ && offset >= sampled_bytes && offset + sampled_bytes < bytes) {
-        n += std::min(length - n, bytes - sampled_bytes - offset);
-        continue;
-      }
-      sample[sampled++] = from[n++];
-      if (sampled < sample.size()) continue;
-      hash_bytes(hash, sample.data(), sampled);
-      sampled = 0;
+    const std::uint64_t end = at + piece.length;
+    for (const range& r : ranges) {
+      const std::uint64_t first = std::max(at, r.first), last = std::min(end, r.last);
+      if (first < last) hash.add(from + (first - at), last - first);
     }
-    at += length;
+    at = end;
   }
-  hash_bytes(hash, sample.data(), sampled);
-  return hash;
+  return hash.value();
 }
 
 void request_oracle::find(const host_state& host, const ibv_wc& wc, const std::string& what) const {
