@@ -1,6 +1,5 @@
 #include "link/paired_rings.hpp"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,8 +14,6 @@ namespace {
 
 /// The most rings that wait for their next link: those of sixteen hosts that are all connected.
 constexpr std::size_t kept_max = 256;
-/// The most bytes of a ring that stay with it. The system takes back what a busier link used.
-constexpr std::size_t kept_bytes_max = 64 * 1024;
 
 /// The rings that no link has. Never destroyed: links may end last.
 std::vector<std::unique_ptr<ring_memory>>& kept() {
@@ -38,7 +35,7 @@ void clear(const ring_view& ring, std::uint64_t used) noexcept {
   ring.control->head.store(0);
   ring.control->doorbell_wanted.store(0);
   ring.control->space_wanted.store(0);
-  if (used > kept_bytes_max && ::madvise(ring.data, ring_bytes, MADV_REMOVE) == 0) return;
+  // Pages stay with the ring: to fault them in again costs more than to clear them.
   std::memset(ring.data, 0, static_cast<std::size_t>(std::min<std::uint64_t>(used, ring_bytes)));
 }
 
