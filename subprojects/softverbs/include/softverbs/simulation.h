@@ -36,6 +36,8 @@ struct softverbs_frame {
   uint8_t kind;        /* frame_kind of softverbs: for traces */
   uint8_t is_answer;   /* 1: an acknowledgement, or the bytes that a request asked for */
   uint8_t may_be_lost; /* 1: of an unconnected or unreliable queue pair */
+  uint8_t is_rnr_nak;  /* 1: the answer to a message for which no receive was posted. Queue pairs of
+                        * one host send no frames to each other, also not these. */
 };
 
 /* The caller. All functions but `called` are called in the middle of verbs and steps: they note,

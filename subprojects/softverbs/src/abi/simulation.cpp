@@ -68,7 +68,8 @@ void softverbs_host::on_sent(softverbs::link& by, const frame_header& header) no
       .psn = header.psn,
       .kind = static_cast<std::uint8_t>(header.kind),
       .is_answer = header.kind >= frame_kind::ack,
-      .may_be_lost = header.transport == service::ud || header.transport == service::uc};
+      .may_be_lost = header.transport == service::ud || header.transport == service::uc,
+      .is_rnr_nak = header.kind == frame_kind::nak && header.nak == nak_code::rnr};
   if (is_port_up())
     world.sent(world.context, &from, &frame);
   else

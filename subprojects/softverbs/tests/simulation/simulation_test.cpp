@@ -112,6 +112,32 @@ TEST_CASE("a host that was removed is no peer any more", "[simulation]") {
   softverbs_deliver(&from);
 }
 
+TEST_CASE("the answer to a message for which no receive was posted is told", "[simulation]") {
+  const auto [opcode, is_ready, naks] =
+      GENERATE(table<ibv_wr_opcode, bool, unsigned>({{IBV_WR_SEND, false, 1},
+                                                     {IBV_WR_SEND, true, 0},
+                                                     {IBV_WR_RDMA_WRITE_WITH_IMM, false, 1},
+                                                     {IBV_WR_RDMA_WRITE, false, 0}}));
+  far_pair both;
+  if (is_ready) {
+    const on_host here{both.host(2)};
+    REQUIRE(both.b().receive(9, {both.b().piece(0, 64)}) == 0);
+  }
+  both.send(one_sided(opcode, both.b()), {both.a().piece(0, 64)});
+  both.world.run();
+  CHECK(both.world.rnr_naks == naks);
+}
+
+TEST_CASE("a refusal for another reason is no answer of a receiver that is not ready",
+          "[simulation]") {
+  far_pair both;
+  ibv_send_wr wr = one_sided(IBV_WR_RDMA_WRITE, both.b());
+  wr.wr.rdma.rkey ^= 1;
+  both.send(wr, {both.a().piece(0, 64)});
+  CHECK(both.completion(1).status == IBV_WC_REM_ACCESS_ERR);
+  CHECK(both.world.rnr_naks == 0);
+}
+
 TEST_CASE("a link that ends before a request was answered is opened again", "[simulation]") {
   far_pair both{{.timeout = 14, .retry_cnt = 7}};
   both.a().fill(0, 64, 3);

@@ -101,6 +101,7 @@ class plain_world {
   std::deque<std::pair<softverbs_end, softverbs_frame>> in_flight;
   std::deque<softverbs_end> ending;
   std::string trace;
+  unsigned rnr_naks = 0;    ///< frames of that kind
   bool is_cut = false;      ///< no host finds another
   bool is_holding = false;  ///< no frame arrives
   std::function<int(softverbs_host*, std::string_view, ibv_context*)> on_call;
@@ -130,6 +131,7 @@ class plain_world {
   static void sent(void* context, const softverbs_end* from, const softverbs_frame* frame) {
     plain_world& w = of(context);
     w.in_flight.emplace_back(*from, *frame);
+    w.rnr_naks += frame->is_rnr_nak;
     w.trace += std::to_string(frame->source_qpn) + '>' + std::to_string(frame->destination_qpn) +
                ' ' + std::to_string(frame->kind) + ' ' + std::to_string(frame->bytes) + '\n';
   }
