@@ -174,6 +174,8 @@ next_step refused(queue_pair& qp, nak_code why, std::uint32_t rnr_timer) noexcep
 /// Starts the timer of check_route() if `route` leads to another host, and may be cut without
 /// notice.
 void watch_route(queue_pair& qp, const link& route) noexcept;
+/// In a simulation a piece of the request at the head was sent.
+void note_sent(queue_pair& qp) noexcept;
 /// Ends the oldest request with RETRY_EXC if the route was silent for as long as all tries take.
 /// Called when the timer of watch_route() expires, under slot->send.
 void check_route(queue_pair& qp) noexcept;

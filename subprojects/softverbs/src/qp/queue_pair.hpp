@@ -148,7 +148,7 @@ struct requester_state {
   link* route = nullptr;    ///< null: the peer is in this process
   std::uint32_t route_generation = 0;
   clock::time_point watch_at{};  ///< when check_route() is due; the clock's zero: never
-  clock::time_point asked_at{};  ///< in a simulation: when a request was sent to an idle peer
+  clock::time_point asked_at{};  ///< a simulation: when a piece of the oldest request was sent
 };
 
 static_assert(sizeof(send_ring) + offsetof(requester_state, wait_until) == 64);

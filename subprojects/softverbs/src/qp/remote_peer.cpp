@@ -167,7 +167,11 @@ next_step execute_remote(queue_pair& qp, send_request& request, quantum& now) no
   while (!request.sent) {
     if (now.over()) return next_step::next_quantum;
     switch (send_segment(qp, request, *route, header)) {
-      case segment::gone: now.spend_bytes(header.payload_bytes); break;
+      case segment::gone:
+        if (route->is_simulated()) [[unlikely]]
+          note_sent(qp);
+        now.spend_bytes(header.payload_bytes);
+        break;
       case segment::no_room: return next_step::wait;
       case segment::no_link: return lose_route(qp);
       case segment::bad_memory: return fail(qp, IBV_WC_LOC_PROT_ERR);

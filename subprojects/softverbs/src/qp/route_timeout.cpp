@@ -25,13 +25,15 @@ void check_again(queue_pair& qp, clock::time_point when) noexcept {
 }  // namespace
 
 void watch_route(queue_pair& qp, const link& route) noexcept {
+  if (qp.requester.watch_at != clock::time_point{}) return;
   if (!route.is_tcp() && !route.is_simulated()) return;
   if (!qp.is_reliable() || qp.attr.timeout == 0) return;
-  // No clock is read for TCP, whose host knows how long it waits.
-  const bool is_first = qp.sends.completed == qp.sends.next && qp.requester.begun <= qp.sends.next;
-  if (route.is_simulated() && is_first) qp.requester.asked_at = clock::now();
-  if (qp.requester.watch_at != clock::time_point{}) return;
-  check_again(qp, clock::now() + route_timeout(qp, route));
+  qp.requester.asked_at = clock::now();
+  check_again(qp, qp.requester.asked_at + route_timeout(qp, route));
+}
+
+void note_sent(queue_pair& qp) noexcept {
+  if (qp.sends.completed == qp.sends.next) qp.requester.asked_at = clock::now();
 }
 
 void check_route(queue_pair& qp) noexcept {
@@ -44,7 +46,9 @@ void check_route(queue_pair& qp) noexcept {
   if (qp.sends.completed == qp.sends.posted || (is != IBV_QPS_RTS && is != IBV_QPS_SQD)) return;
   if (state.route == nullptr || state.route->generation() != state.route_generation) return;
   clock::duration silent = state.route->silent_for();
-  if (state.route->is_simulated()) silent = std::min(silent, now - state.asked_at);
+  // Nobody owes an answer to a queue pair that waits for a timer of its own.
+  if (state.route->is_simulated())
+    silent = state.waits ? clock::duration{} : std::min(silent, now - state.asked_at);
   const clock::duration timeout = route_timeout(qp, *state.route);
   if (silent < timeout) return check_again(qp, now + (timeout - silent));
   rewind(qp);

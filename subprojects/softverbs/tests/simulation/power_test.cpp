@@ -116,6 +116,20 @@ TEST_CASE("a request that nothing answers ends when its retries have run out", "
   both.world.is_holding = false;
 }
 
+TEST_CASE("a request that nothing answers ends in time although others follow it", "[simulation]") {
+  far_pair both{patient};
+  both.world.is_holding = true;
+  const std::int64_t then = both.world.now;
+  for (int n = 0; n < 8; ++n) {
+    write(both);
+    both.world.work();
+    both.world.now += all_tries / 10;
+  }
+  CHECK(both.completion(1).status == IBV_WC_RETRY_EXC_ERR);
+  CHECK(both.world.now - then == all_tries);
+  both.world.is_holding = false;
+}
+
 TEST_CASE("a request that is answered in time does not end, however late the one before was",
           "[simulation]") {
   far_pair both{patient};
@@ -130,4 +144,31 @@ TEST_CASE("a request that is answered in time does not end, however late the one
   CHECK_FALSE(wrote(both, 64));
   CHECK(both.completion(1).status == IBV_WC_SUCCESS);
   CHECK(wrote(both, 64));
+}
+
+TEST_CASE("a request that waits for a receiver to be ready does not end meanwhile",
+          "[simulation]") {
+  constexpr std::uint8_t rnr_655_ms = 0;
+  far_pair both{{.timeout = 14, .retry_cnt = 1, .rnr_retry = 1, .min_rnr_timer = rnr_655_ms}};
+  both.send(request(IBV_WR_SEND), {both.a().piece(0, 64)});
+  both.world.run();
+  REQUIRE(both.world.rnr_naks == 1);
+  {
+    const on_host here{both.host(2)};
+    REQUIRE(both.b().receive(9, {both.b().piece(0, 64)}) == 0);
+  }
+  const std::int64_t then = both.world.now;
+  CHECK(both.completion(1).status == IBV_WC_SUCCESS);
+  CHECK(both.world.now - then >= 655'360'000);
+}
+
+TEST_CASE("a message that takes longer than all tries does not end while its peer takes pieces",
+          "[simulation]") {
+  far_pair both{{.bytes = 4 * ring_bytes, .timeout = 14, .retry_cnt = 0}};
+  const std::int64_t then = both.world.now;
+  write(both, 4 * ring_bytes);
+  both.world.work();
+  while (both.world.deliver()) both.world.now += 1'000'000;
+  CHECK(both.world.now - then > 67'000'000);
+  CHECK(both.completion(1).status == IBV_WC_SUCCESS);
 }
