@@ -41,6 +41,8 @@ struct faults {
   double loss = 0;
   double reordered = 0;
   double doubled = 0;
+  /// Chance that a host gets, or loses, a second address before a step of its program.
+  double address_changes = 0;
 
   // The programs see these as errors, and a scenario must say that it copes with them.
 
@@ -48,6 +50,9 @@ struct faults {
   /// request may have been executed, and only its answer be late.
   double outage = 0;
   time_span outage_max = std::chrono::seconds{30};
+  /// Chance that a host's port goes down before a step of its program, for up to `port_down_max`.
+  double port_down = 0;
+  time_span port_down_max = std::chrono::seconds{1};
   /// Chance that a verb that makes something fails with ENOMEM.
   double refused_verbs = 0;
   /// Chance that the making of a socket fails with EMFILE, or a call on one with ECONNRESET.
@@ -92,6 +97,8 @@ class CORDMA_EXPORT host {
   /// The process is stopped, and its device goes on, until `thaw`.
   void freeze();
   void thaw();
+  /// The program's device reports IBV_EVENT_DEVICE_FATAL. The host's next program has another one.
+  void fail_device();
   /// Returns true from `start` until the program ends, or is killed.
   [[nodiscard]] bool is_running() const noexcept;
 
@@ -118,6 +125,7 @@ class CORDMA_EXPORT world {
   void partition(host& one, host& other);
   /// Keeps all messages in one direction back, until `heal`.
   void cut(host& from, host& to);
+  /// Ends what keeps messages back, and no fault happens by chance from now on.
   void heal();
 
   /// Runs all programs to their ends.

@@ -55,6 +55,11 @@ void readable(void* context, softverbs_host* device, int /*fd*/) {
   with_host(context, device, [](host_state& host) { host.something_came(); });
 }
 
+void destroyed(void* context, softverbs_host* device, const void* queue) {
+  with_host(context, device,
+            [&](host_state& host) { world_of(context).requests().forget(host, queue); });
+}
+
 }  // namespace
 
 softverbs_world device_calls(world_state& w) noexcept {
@@ -65,7 +70,8 @@ softverbs_world device_calls(world_state& w) noexcept {
           .find = &find,
           .called = &called,
           .written = &written,
-          .readable = &readable};
+          .readable = &readable,
+          .destroyed = &destroyed};
 }
 
 }  // namespace cordma::sim::detail

@@ -76,15 +76,15 @@ class event_queue {
   [[nodiscard]] bool empty() const noexcept { return order_.empty(); }
 
  private:
-  /// An event's turn: small, since a heap moves these about.
-  struct turn {
+  /// The order of an event, and where it is in `events_`: small, since a heap moves these about.
+  struct key {
     time_point at;
     std::uint64_t order;
     std::uint64_t id;
     std::uint32_t slot;
-    auto operator<=>(const turn&) const = default;
+    auto operator<=>(const key&) const = default;
   };
-  std::vector<turn> order_;
+  std::vector<key> order_;
   std::vector<event> events_;
   std::vector<std::uint32_t> free_;
   std::vector<callback<void()>> calls_;

@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <softverbs/softverbs.h>
 
 #include <array>
 #include <cstring>
@@ -17,6 +18,7 @@ namespace {
 
 /// Steps of a device that are listed at once.
 constexpr unsigned steps_max = 64;
+constexpr unsigned contexts_max = 16;
 /// One in so many of the calls that post, poll or arm is interrupted by the device.
 constexpr std::size_t interleave_every = 16;
 /// Time between two polls of a loop that keeps the thread.
@@ -121,7 +123,7 @@ void host_state::start(callback<task<>(runtime&)> program,
       std::make_unique<process>(*this, options ? options() : runtime_options{}, std::move(program));
   ++incarnation_;
   timer_at_ = device_timer_at_ = time_point::max();
-  is_step_due_ = is_device_due_ = is_frozen_ = missed_step_ = false;
+  is_step_due_ = is_device_due_ = is_frozen_ = missed_step_ = has_second_address_ = false;
   schedule_step(now());
 }
 
@@ -139,6 +141,32 @@ void host_state::thaw() noexcept {
   if (std::exchange(missed_step_, false)) schedule_step(now());
 }
 
+void host_state::fail_device() {
+  std::array<ibv_context*, contexts_max> contexts;
+  const unsigned count = softverbs_host_contexts(device_, contexts.data(), contexts_max);
+  const ibv_async_event event{.element = {}, .event_type = IBV_EVENT_DEVICE_FATAL};
+  for (unsigned n = 0; n < count; ++n)
+    static_cast<void>(softverbs_raise_async_event(contexts[n], &event));
+  world_.note("its device fails", *this);
+}
+
+/// Changes the port's state, or its addresses, by chance.
+void host_state::happen_to_port() {
+  if (const duration down = world_.port_down(); down > duration{}) {
+    world_.note("its port goes down", *this);
+    static_cast<void>(softverbs_set_port(device_, 0));
+    world_.call_at(now() + down, [this, device = device_] {
+      if (device == device_) static_cast<void>(softverbs_set_port(device_, 1));
+    });
+  }
+  if (!world_.changes_address()) return;
+  has_second_address_ = !has_second_address_;
+  world_.note("its addresses change", *this);
+  std::array<ibv_gid, 2> gids{gid(), gid()};
+  gids[1].raw[1] = 1;
+  static_cast<void>(softverbs_change_gids(device_, gids.data(), has_second_address_ ? 2 : 1));
+}
+
 void host_state::step_program() {
   if (is_frozen_) {
     is_step_due_ = missed_step_ = true;
@@ -147,6 +175,7 @@ void host_state::step_program() {
   is_step_due_ = false;
   if (timer_at_ <= now()) timer_at_ = time_point::max();
   if (process_ == nullptr) return;
+  happen_to_port();
   executor::step_outcome outcome;
   {
     const host_scope here{*this};

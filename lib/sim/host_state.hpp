@@ -92,6 +92,7 @@ class host_state {
   void leave() noexcept;
   void freeze() noexcept { is_frozen_ = true; }
   void thaw() noexcept;
+  void fail_device();
   /// In the middle of a step: lets a moment pass, and the device work.
   void pass_time() noexcept;
 
@@ -134,6 +135,7 @@ class host_state {
   [[nodiscard]] duration program_time();
   void replace_device();
   void interleave();
+  void happen_to_port();
   void check_nothing_left();
 
   friend class host_scope;
@@ -153,6 +155,7 @@ class host_state {
   bool is_leaving_ = false;
   bool missed_step_ = false;  ///< while frozen
   bool spins_ = false;
+  bool has_second_address_ = false;
   time_point timer_at_ = time_point::max();         ///< the executor's, as an event
   time_point device_timer_at_ = time_point::max();  ///< the device's, as an event
   std::unique_ptr<process> process_;

@@ -59,7 +59,7 @@ class memory_oracle {
 
   world_state& world_;
   std::map<unsigned, posted_memory> posted_;
-  std::unordered_map<std::uint32_t, std::vector<lease>> leases_;  ///< by key
+  std::unordered_map<std::uint32_t, std::vector<lease>> leases_;  ///< the key's
   std::set<std::pair<unsigned, std::uint32_t>> lent_keys_;  ///< at any time, with their owners
   [[nodiscard]] lease* find(std::uint64_t address, std::uint32_t rkey);
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace cordma::sim::detail {
@@ -27,6 +28,9 @@ void network::sent(host_state& host, const softverbs_end& from, const softverbs_
   frame next{.number = ++frames_};
   world_.note("sends frame {} of kind {} to qp {}, {} bytes", host, next.number, sent.kind,
               sent.destination_qpn, sent.bytes);
+  if (sent.is_rnr_nak != 0 && world_.forbids_receiver_not_ready())
+    world_.find("a message to qp " + std::to_string(sent.source_qpn) + " of host " + host.name() +
+                " met no receive");
   f.last_arrival = std::max(f.last_arrival + duration{1}, world_.now() + world_.frame_latency());
   if (sent.may_be_lost != 0) {
     next.is_lost = world_.loses();

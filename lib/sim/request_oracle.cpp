@@ -96,6 +96,27 @@ void request_oracle::forget(const host_state& host) {
   std::erase_if(in_flight_, [&](const auto& one) { return one.first.first == host.number(); });
 }
 
+void request_oracle::forget(const host_state& host, const void* gone) {
+  if (const auto shared = shared_.find(static_cast<const ibv_srq*>(gone));
+      shared != shared_.end()) {
+    drop(host, shared->second.receives);
+    shared_.erase(shared);
+    return;
+  }
+  const auto one =
+      std::ranges::find_if(queues_, [&](const auto& q) { return q.second.qp == gone; });
+  if (one == queues_.end()) return;
+  drop(host, one->second.sends);
+  drop(host, one->second.receives);
+  in_flight_.erase(one->first);
+  queues_.erase(one);
+}
+
+void request_oracle::drop(const host_state& host, const posted& requests) {
+  for (const request& r : requests.requests)
+    if (r.is_lent) memory_.take_back(host, r.memory);
+}
+
 std::uint64_t request_oracle::hash_of(std::span<const ibv_sge> memory, std::uint64_t bytes) const {
   struct range {
     std::uint64_t first, last;
@@ -142,6 +163,7 @@ request_oracle::request request_oracle::request_of(const queue& q, const ibv_sen
                .opcode = wr.opcode,
                .is_signaled = q.sends_all_signaled || (wr.send_flags & IBV_SEND_SIGNALED) != 0,
                .is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0,
+               .is_lent = !is_source(wr.opcode),
                .memory = {wr.sg_list, wr.sg_list + wr.num_sge}};
   if (is_source(wr.opcode)) made.hash = hash_of(made.memory, bytes_of(made.memory));
   return made;
@@ -162,7 +184,7 @@ void request_oracle::sent(queue& q, const ibv_send_wr& wr) {
     in_flight_[q.peer].push_back({.bytes = bytes_of(made.memory),
                                   .hash = made.hash,
                                   .has_data = wr.opcode != IBV_WR_RDMA_WRITE_WITH_IMM});
-  } else if (!is_source(wr.opcode)) {
+  } else if (made.is_lent) {
     memory_.lend(*q.host, made.memory);
   }
 }
@@ -172,7 +194,7 @@ void request_oracle::not_sent(queue& q) {
   const request& last = q.sends.requests.back();
   if (is_message(last.opcode)) {
     in_flight_[q.peer].pop_back();
-  } else if (!is_source(last.opcode)) {
+  } else if (last.is_lent) {
     memory_.take_back(*q.host, last.memory);
   }
   q.sends.requests.pop_back();
@@ -197,8 +219,8 @@ int request_oracle::post_receives(const host_state& host, posted& to, ibv_recv_w
                                   ibv_recv_wr** bad, Post post) {
   std::size_t count = 0;
   for (const ibv_recv_wr* wr = first; wr != nullptr; wr = wr->next, ++count) {
-    const request& made =
-        to.add({.wr_id = wr->wr_id, .memory = {wr->sg_list, wr->sg_list + wr->num_sge}});
+    const request& made = to.add(
+        {.wr_id = wr->wr_id, .is_lent = true, .memory = {wr->sg_list, wr->sg_list + wr->num_sge}});
     memory_.lend(host, made.memory);
   }
   const int error = post();
@@ -247,17 +269,17 @@ std::uint64_t request_oracle::ended_by(const host_state& host, const ibv_cq* cq,
   const bool succeeded = wc.status == IBV_WC_SUCCESS;
   const bool is_receive = succeeded && (wc.opcode & IBV_WC_RECV) != 0;
   const auto known = queues_.find({host.number(), wc.qp_num});
-  queue* const q = known == queues_.end() ? nullptr : &known->second;
-  if (q != nullptr && q->qp->send_cq == cq && !is_receive)
-    if (const std::uint64_t number = send_completed(host, *q, wc)) return number;
-  if (succeeded && !is_receive) return 0;  // A bind or an extended request.
-  if (q != nullptr)
-    if (const std::uint64_t number = receive_completed(host, q->receives, true, wc)) return number;
-  for (auto& [srq, shared] : shared_) {
-    if (shared.host != &host) continue;
-    if (const std::uint64_t number = receive_completed(host, shared.receives, false, wc))
-      return number;
+  if (known != queues_.end()) {
+    queue& q = known->second;
+    if (q.qp->send_cq == cq && !is_receive)
+      if (const std::uint64_t number = send_completed(host, q, wc)) return number;
+    if (const std::uint64_t number = receive_completed(host, q.receives, true, wc)) return number;
   }
+  if (succeeded && !is_receive) return 0;  // A bind or an extended request.
+  const ibv_qp* const qp = softverbs_find_qp(host.device(), wc.qp_num);
+  if (qp != nullptr && qp->srq != nullptr)
+    if (const std::uint64_t number = receive_completed(host, shared_[qp->srq].receives, false, wc))
+      return number;
   if (succeeded) find(host, wc, "a receive ends that nobody posted, or it ends twice");
   return 0;
 }
@@ -273,7 +295,7 @@ std::uint64_t request_oracle::send_completed(const host_state& host, queue& q, c
   for (auto r = sends.begin(); r <= ended; ++r) {
     if (r < ended && r->is_signaled && succeeded)
       find(host, wc, "a request ends before a signaled one that was posted earlier");
-    if (!is_source(r->opcode)) {
+    if (r->is_lent) {
       memory_.take_back(host, r->memory);
     } else if (!r->is_inline && succeeded && hash_of(r->memory, bytes_of(r->memory)) != r->hash) {
       find(host, wc, "the memory of a request has changed before it ended");

@@ -32,6 +32,8 @@ class request_oracle {
   void watch(host_state& host, ibv_context* context);
   /// The host's process is gone.
   void forget(const host_state& host);
+  /// A queue of the host is destroyed, with its requests.
+  void forget(const host_state& host, const void* gone);
 
  private:
   struct request {
@@ -40,6 +42,7 @@ class request_oracle {
     ibv_wr_opcode opcode{};
     bool is_signaled = false;
     bool is_inline = false;
+    bool is_lent = false;  ///< The device may write the memory.
     std::uint64_t hash = 0;
     std::vector<ibv_sge> memory;
   };
@@ -79,6 +82,7 @@ class request_oracle {
 
   queue& queue_of(const context& on, ibv_qp* qp);
   request request_of(const queue& q, const ibv_send_wr& wr) const;
+  void drop(const host_state& host, const posted& requests);
   void sent(queue& q, const ibv_send_wr& wr);
   void not_sent(queue& q);
   template <class Post>
@@ -99,7 +103,7 @@ class request_oracle {
   const bool hashes_all_;  ///< bytes: in one seed of sixteen
   std::unordered_map<ibv_context*, context> contexts_;
   std::map<queue_name, queue> queues_;
-  std::map<ibv_srq*, shared_queue> shared_;
+  std::map<const ibv_srq*, shared_queue> shared_;
   std::map<queue_name, std::deque<message>>
       in_flight_;  ///< for each queue pair that messages go to
 };

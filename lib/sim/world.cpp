@@ -26,12 +26,14 @@ faults faults::harsh() noexcept {
           .loss = 0.05,
           .reordered = 0.02,
           .doubled = 0.02,
+          .address_changes = 0.001,
           .is_swarm = true};
 }
 
 faults faults::hostile() noexcept {
   faults all = harsh();
   all.outage = 0.0002;
+  all.port_down = 0.0002;
   all.refused_verbs = 0.002;
   all.failed_sockets = 0.01;
   return all;
@@ -49,6 +51,7 @@ void host::kill() { state_.kill(); }
 void host::lose_power() { state_.lose_power(); }
 void host::freeze() { state_.freeze(); }
 void host::thaw() { state_.thaw(); }
+void host::fail_device() { state_.fail_device(); }
 bool host::is_running() const noexcept { return state_.is_running(); }
 
 world::world(std::uint64_t seed, const faults& wanted)
@@ -65,7 +68,7 @@ void world::partition(host& one, host& other) {
   cut(other, one);
 }
 void world::cut(host& from, host& to) { state_->network().cut(from.state_, to.state_); }
-void world::heal() { state_->network().heal(); }
+void world::heal() { state_->heal(); }
 void world::run(time_span limit) { state_->run(limit); }
 std::uint64_t world::random(std::uint64_t last) noexcept { return state_->workload().up_to(last); }
 void world::fail(const std::string& what) const { state_->report(what); }

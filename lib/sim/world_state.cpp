@@ -12,12 +12,17 @@ namespace {
 /// Kinds of numbers that are no decisions of a plan.
 enum : std::uint64_t { of_names = 16, of_workload, of_swarm };
 
+std::array<double*, 11> chances_of(faults& all) noexcept {
+  return {&all.clog,      &all.pause,           &all.short_calls,   &all.loss,
+          &all.reordered, &all.doubled,         &all.outage,        &all.refused_verbs,
+          &all.port_down, &all.address_changes, &all.failed_sockets};
+}
+
 /// Returns the part of the faults that the seed turns on.
 faults turned_on(faults all, std::uint64_t seed) {
   if (!all.is_swarm) return all;
   generator coins{seed, of_swarm};
-  for (double* chance : {&all.clog, &all.pause, &all.short_calls, &all.loss, &all.reordered,
-                         &all.doubled, &all.outage, &all.refused_verbs, &all.failed_sockets})
+  for (double* chance : chances_of(all))
     if (coins.up_to(1) == 0) *chance = 0;
   if (coins.up_to(1) == 0) all.latency_max = all.latency_min;
   return all;
@@ -102,6 +107,16 @@ duration world_state::lateness() {
 
 duration world_state::pause() {
   return part_of(wanted_.pause_max, faults_.amount(wanted_.pause, nanoseconds(wanted_.pause_max)));
+}
+
+duration world_state::port_down() {
+  return part_of(wanted_.port_down_max,
+                 faults_.amount(wanted_.port_down, nanoseconds(wanted_.port_down_max)));
+}
+
+void world_state::heal() {
+  for (double* chance : chances_of(wanted_)) *chance = 0;
+  network_.heal();
 }
 
 std::size_t world_state::some_of(std::size_t bytes) {

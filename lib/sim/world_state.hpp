@@ -32,6 +32,7 @@ class world_state {
   void run(duration limit);
   void schedule(event e);
   void call_at(time_point at, callback<void()> f);
+  void heal();
   /// A host's program has failed.
   void fail(const host_state& host, const std::exception_ptr& why);
   /// A step has found a fault: `run` throws it after the step.
@@ -69,6 +70,9 @@ class world_state {
   /// Returns how long a step of a host's program, or its device, takes.
   [[nodiscard]] duration step_time(unsigned actor) { return pace_.step_time(actor, schedule_); }
   [[nodiscard]] duration pause();
+  /// Returns for how long a host's port goes down.
+  [[nodiscard]] duration port_down();
+  [[nodiscard]] bool changes_address() { return faults_.happens(wanted_.address_changes); }
   [[nodiscard]] bool interrupts() { return faults_.happens(wanted_.short_calls / 4); }
   [[nodiscard]] bool refuses_verb() { return faults_.happens(wanted_.refused_verbs); }
   [[nodiscard]] bool breaks_socket() { return faults_.happens(wanted_.failed_sockets); }
@@ -87,6 +91,9 @@ class world_state {
   [[nodiscard]] const decisions& decisions_of(decision_kind kind) const noexcept;
   [[nodiscard]] std::uint64_t events() const noexcept { return events_; }
   void forbid_receiver_not_ready() noexcept { forbids_receiver_not_ready_ = true; }
+  [[nodiscard]] bool forbids_receiver_not_ready() const noexcept {
+    return forbids_receiver_not_ready_;
+  }
 
  private:
   class world_clock final : public time_source {
@@ -104,7 +111,7 @@ class world_state {
   world_clock clock_;
   decisions schedule_, network_chance_, faults_;
   generator names_, workload_;
-  const faults wanted_;
+  faults wanted_;
   pace pace_;
   event_queue queue_;
   detail::trace trace_;

@@ -67,6 +67,9 @@ struct softverbs_world {
   /* A completion channel or a context of the host has an event more, and its descriptor is
    * readable. May be NULL. */
   void (*readable)(void* context, struct softverbs_host* host, int fd);
+  /* A queue pair (ibv_qp) or a shared receive queue (ibv_srq) of the host is destroyed, and with it
+   * the requests that it had. May be NULL. */
+  void (*destroyed)(void* context, struct softverbs_host* host, const void* queue);
 };
 
 /* The time of all hosts is *nanoseconds from now on; NULL: CLOCK_MONOTONIC. Not negative. */
@@ -129,6 +132,8 @@ struct softverbs_counts {
   uint32_t contexts, pds, mrs, mws, cqs, channels, qps, srqs, ahs;
 };
 struct softverbs_counts softverbs_count_objects(const struct softverbs_host* host);
+/* Returns the host's queue pair of that number; NULL: there is none. */
+struct ibv_qp* softverbs_find_qp(const struct softverbs_host* host, uint32_t qp_num);
 /* Writes the contexts that are open, oldest first, at most `most`. Returns their number. With
  * softverbs_raise_async_event() a device fails, for example. */
 unsigned softverbs_host_contexts(const struct softverbs_host* host, struct ibv_context** contexts,

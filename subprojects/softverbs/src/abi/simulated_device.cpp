@@ -56,6 +56,13 @@ unsigned softverbs_host_contexts(const softverbs_host* host, ibv_context** conte
   return static_cast<unsigned>(count);
 }
 
+ibv_qp* softverbs_find_qp(const softverbs_host* host, std::uint32_t qp_num) {
+  softverbs::node* const local = host->local_node();
+  softverbs::qp_slot* const slot = local == nullptr ? nullptr : local->find(qp_num);
+  softverbs::queue_pair* const found = slot == nullptr ? nullptr : slot->qp.load();
+  return found == nullptr ? nullptr : &found->handle.qp_base;
+}
+
 softverbs_counts softverbs_count_objects(const softverbs_host* host) {
   if (host->local_node() == nullptr) return {};
   const object_counts& open = host->local_node()->counts();

@@ -53,6 +53,10 @@ struct softverbs_host final : softverbs::simulated_host {
     if (world.readable != nullptr) world.readable(world.context, this, fd);
   }
 
+  void on_destroyed(const void* queue) noexcept override {
+    if (world.destroyed != nullptr) world.destroyed(world.context, this, queue);
+  }
+
   [[nodiscard]] softverbs_end end_of(softverbs::link& one) noexcept {
     return {this, &one, one.generation()};
   }

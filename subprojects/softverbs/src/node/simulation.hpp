@@ -59,6 +59,8 @@ class simulated_host : public simulated_network, public token_watcher {
   virtual void on_work() noexcept = 0;
   /// A descriptor has an event more. \thread under any lock of the node.
   virtual void on_readable(int fd) noexcept = 0;
+  /// A queue pair or a shared receive queue of the process is destroyed.
+  virtual void on_destroyed(const void* queue) noexcept = 0;
   /// Makes a route to that address: memory, and the peer's end of it. False: nobody is there.
   virtual bool connect(const node_address& to, link::setup& how) noexcept = 0;
   /// The device has these limits from now on. The host is entered. \errors std::bad_alloc

@@ -1,3 +1,4 @@
+#include "node/simulation.hpp"
 #include "object/context.hpp"
 #include "object/counted.hpp"
 #include "object/protection_domain.hpp"
@@ -116,6 +117,8 @@ int destroy_srq(ibv_srq* handle) {
   ::pthread_cond_destroy(&handle->cond);
   ::pthread_mutex_destroy(&handle->mutex);
   ibv_pd* const pd = handle->pd;
+  if (simulated_host* const host = softverbs::soft(handle->context).local_node->simulated())
+    host->on_destroyed(handle);
   object_counts& counts = counts_of(handle->context);
   delete &srq;
   softverbs::soft(pd).users.fetch_sub(1);  // The memory has gone back to a parent domain.

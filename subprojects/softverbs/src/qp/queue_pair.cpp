@@ -1,6 +1,7 @@
 #include "qp/queue_pair.hpp"
 
 #include "multicast/membership.hpp"
+#include "node/simulation.hpp"
 #include "object/context.hpp"
 #include "object/counted.hpp"
 #include "object/protection_domain.hpp"
@@ -299,6 +300,7 @@ int destroy_qp(ibv_qp* handle) {
   await_acknowledgements(*handle);
   count_users(*qp, false);
   ibv_pd* const pd = counting_pd(*qp);
+  if (simulated_host* const host = qp->local_node->simulated()) host->on_destroyed(handle);
   object_counts& counts = qp->local_node->counts();
   qp.reset();
   if (pd != nullptr) soft(pd).users.fetch_sub(1);  // The memory has gone back to a parent domain.

@@ -129,6 +129,29 @@ TEST_CASE("a simulation counts the objects of each host", "[simulation]") {
   CHECK(has(other, {}));
 }
 
+TEST_CASE("a simulation finds queue pairs by number, and is told when queues are destroyed",
+          "[simulation]") {
+  plain_world world;
+  softverbs_host* const host = world.add(1);
+  softverbs_host* const other = world.add(2);
+  const ibv_qp* qp = nullptr;
+  const ibv_srq* srq = nullptr;
+  std::uint32_t number = 0;
+  {
+    const on_host here{host};
+    const side one{{.srq = true, .peer = plain_world::gid_of(2)}};
+    qp = one.qp;
+    srq = one.srq;
+    number = qp->qp_num;
+    CHECK(softverbs_find_qp(host, number) == qp);
+    CHECK(softverbs_find_qp(other, number) == nullptr);
+    CHECK(world.told_destroyed.empty());
+  }
+  CHECK(softverbs_find_qp(host, number) == nullptr);
+  CHECK(world.told_destroyed ==
+        std::vector<std::pair<softverbs_host*, const void*>>{{host, qp}, {host, srq}});
+}
+
 TEST_CASE("limits that were pretended are those of the host that was entered", "[simulation]") {
   plain_world world;
   softverbs_host* const host = world.add(1);

@@ -44,6 +44,7 @@ class plain_world {
     calls.called = &called;
     calls.written = &written;
     calls.readable = &readable;
+    calls.destroyed = &destroyed;
     softverbs_host* const made = softverbs_add_host(&calls, &gid, 1, std::uint16_t(number), 7);
     REQUIRE(made != nullptr);
     return made;
@@ -113,6 +114,7 @@ class plain_world {
   };
   std::vector<device_write> writes;
   std::vector<std::pair<softverbs_host*, int>> told_readable;
+  std::vector<std::pair<softverbs_host*, const void*>> told_destroyed;
 
  private:
   /// Closes both ends of each link that has ended; false: none has.
@@ -147,6 +149,9 @@ class plain_world {
   static void written(void* context, softverbs_host* host, std::uint64_t address,
                       std::uint64_t length, std::uint32_t remote_key) {
     of(context).writes.push_back({host, address, length, remote_key});
+  }
+  static void destroyed(void* context, softverbs_host* host, const void* queue) {
+    of(context).told_destroyed.emplace_back(host, queue);
   }
   static void readable(void* context, softverbs_host* host, int fd) {
     of(context).told_readable.emplace_back(host, fd);

@@ -1,0 +1,101 @@
+#include "open_network.hpp"
+
+#include <cordma/messages/message_stream.hpp>
+#include <cordma/sim.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <system_error>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A client that sends a message every millisecond, up to 100, and its server.
+struct conversation {
+  explicit conversation(const sim::faults& wanted) : w{1, wanted} {
+    server.start([this](runtime& rt) { return receive(rt); }, test::open_network);
+    client.start([this](runtime& rt) { return send(rt); }, test::open_network);
+  }
+  task<> receive(runtime& rt) {
+    listener listening = rt.listen(server.endpoint(test::sim_port));
+    message_stream stream{co_await listening.accept()};
+    for (;;) {
+      const auto received = co_await as_result(stream.receive());
+      if (!received.has_value()) co_return;
+      ++received_count;
+    }
+  }
+  task<> send(runtime& rt) {
+    co_await sleep_for(1ms);
+    message_stream stream{co_await rt.connect(server.endpoint(test::sim_port))};
+    const std::byte sent{1};
+    for (unsigned n = 0; n < 100; ++n) {
+      const auto done = co_await as_result(stream.send(std::span{&sent, 1}));
+      if (!done.has_value()) {
+        why = done.failure().code;
+        co_return;
+      }
+      co_await sleep_for(1ms);
+    }
+    co_await stream.close();
+  }
+
+  sim::world w;
+  sim::host& server = w.add_host("server");
+  sim::host& client = w.add_host("client");
+  unsigned received_count = 0;
+  std::error_code why;
+};
+
+}  // namespace
+
+TEST_CASE("a device that fails ends what its host has under way, and the host can start again",
+          "[sim]") {
+  conversation c{sim::faults::none()};
+  c.w.after(50ms, [&] { c.client.fail_device(); });
+  c.w.run(10s);
+  CHECK(c.why == errc::device_failed);
+  CHECK(c.received_count > 10);
+  CHECK(c.received_count < 90);
+
+  c.why = {};
+  c.received_count = 0;
+  c.server.start([&](runtime& rt) { return c.receive(rt); }, test::open_network);
+  c.client.start([&](runtime& rt) { return c.send(rt); }, test::open_network);
+  c.w.run(10s);
+  CHECK_FALSE(c.why);
+  CHECK(c.received_count == 100);
+}
+
+TEST_CASE("a port that goes down ends the connections of its host", "[sim]") {
+  sim::faults wanted;
+  wanted.port_down = 0.02;
+  wanted.port_down_max = 1ms;
+  conversation c{wanted};
+  c.w.run(60s);
+  CHECK(c.why == errc::device_failed);
+}
+
+TEST_CASE("addresses that come and go end nothing", "[sim]") {
+  sim::faults wanted;
+  wanted.address_changes = 0.2;
+  conversation c{wanted};
+  c.w.run(10s);
+  CHECK_FALSE(c.why);
+  CHECK(c.received_count == 100);
+}
+
+TEST_CASE("healing a world ends the faults that happen by chance", "[sim]") {
+  sim::faults wanted;
+  wanted.outage = 1;
+  wanted.outage_max = 1h;
+  conversation c{wanted};
+  c.w.heal();
+  c.w.run(10s);
+  CHECK(c.received_count == 100);
+}
