@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <utility>
 
 namespace cordma::detail {
@@ -204,14 +205,19 @@ void connection_state::prepost() {
   }
 }
 
+void connection_state::check_pairs() const {
+  if (agent && agent->bad_frame) throw error{*agent->bad_frame};
+  const std::initializer_list<const callback_queue_pair*> pairs{
+      &qp, agent ? &agent->control() : nullptr};
+  for (const callback_queue_pair* pair : pairs)
+    if (pair != nullptr && pair->has_failed())
+      throw error{pair->failure_reason().to_failure(local_hello.qpn)};
+}
+
 task<> connection_state::proved() {
   if (!agent) co_return;
   co_await agent->proved.wait();
-  if (agent->bad_frame) throw error{*agent->bad_frame};
-  for (const callback_queue_pair* pair :
-       {static_cast<callback_queue_pair*>(&qp), &agent->control()}) {
-    if (pair->has_failed()) throw error{pair->failure_reason().to_failure(local_hello.qpn)};
-  }
+  check_pairs();
   if (!agent->is_running())
     throw_failure(errc::disconnected, "handshake", "the peer has gone before its proof");
   if (qp.share() != nullptr) qp.share()->admit(admittance::later);
@@ -240,6 +246,7 @@ void connection_state::limit_lending(const lending_policy& policy) {
 }
 
 void connection_state::connect_control(verbs::rtr_attributes rtr, verbs::rts_attributes rts) {
+  check_pairs();
   rtr.min_rnr_timer = options_.min_rnr_timer;
   rts.timeout = options_.timeout;
   agent->control().verbs().to_rtr(rtr);
@@ -248,6 +255,7 @@ void connection_state::connect_control(verbs::rtr_attributes rtr, verbs::rts_att
 }
 
 void connection_state::connect_plain(verbs::rtr_attributes rtr, verbs::rts_attributes rts) {
+  check_pairs();
   rtr.min_rnr_timer = options_.min_rnr_timer;
   rts.timeout = options_.timeout;
   qp.verbs().to_rtr(rtr);
@@ -274,7 +282,7 @@ void connection_state::agree(const handshake::hello& remote, handshake::side our
                              const std::optional<agent_protocol::payload>& expected,
                              std::optional<std::uint8_t> control_timeout) {
   static_assert(handshake::agent_address::version_ours == agent_protocol::version);
-  if (agent && agent->bad_frame) throw error{*agent->bad_frame};
+  check_pairs();
   peer_hello = remote;
   if (peer == socket_address{}) peer = address_of(remote.gid);
   handshake::hello local_side = local_hello;

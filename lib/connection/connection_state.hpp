@@ -134,6 +134,8 @@ class connection_state final : private timer, private byte_channel::listener {
   /// \errors errc::bad_handshake, errc::incompatible_peer: the agents that rdma_cm has connected
   ///   are not those of the hellos, or cannot work together.
   void check_control(const verbs::rtr_attributes& path) const;
+  /// \errors the reason why a queue pair does not work any more, or the agents' bad frame
+  void check_pairs() const;
   void on_channel_change() noexcept override;
   static std::coroutine_handle<> on_failure(waiter& watch) noexcept;
   static std::coroutine_handle<> on_agent_failure(waiter& watch) noexcept;
