@@ -171,6 +171,29 @@ TEST_CASE("limits that were pretended are those of the host that was entered", "
   CHECK(qps_max(again.ctx) == whole);
 }
 
+TEST_CASE("a host has as many objects as its own limit allows, whatever other hosts have",
+          "[simulation]") {
+  plain_world world;
+  softverbs_host* const host = world.add(1);
+  softverbs_host* const other = world.add(2);
+  const opened far{other};
+  ibv_pd* const far_pd = ibv_alloc_pd(far.ctx);
+  const opened device{host};
+  REQUIRE(softverbs_pretend_limit(SOFTVERBS_MAX_PD, 1) == 0);
+  ibv_pd* const pd = ibv_alloc_pd(device.ctx);
+  REQUIRE(pd != nullptr);
+  CHECK(ibv_alloc_pd(device.ctx) == nullptr);
+  CHECK(errno == ENOMEM);
+  {
+    const on_host there{other};
+    ibv_pd* const second = ibv_alloc_pd(far.ctx);
+    REQUIRE(second != nullptr);
+    CHECK(ibv_dealloc_pd(second) == 0);
+  }
+  CHECK(ibv_dealloc_pd(pd) == 0);
+  CHECK(ibv_dealloc_pd(far_pd) == 0);
+}
+
 TEST_CASE("limits that were pretended end with their host, even while it is entered",
           "[simulation]") {
   const int whole = limits().max_qp;
