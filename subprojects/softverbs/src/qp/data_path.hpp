@@ -171,11 +171,9 @@ next_step fail(queue_pair& qp, ibv_wc_status status) noexcept;
 next_step succeed(queue_pair& qp) noexcept;
 /// Handles a NAK for the request at the head.
 next_step refused(queue_pair& qp, nak_code why, std::uint32_t rnr_timer) noexcept;
-/// Starts the timer of check_route() if `route` leads to another host, and may be cut without
-/// notice.
+/// Starts the timer of check_route() if `route`, which leads to another host, may fall silent.
 void watch_route(queue_pair& qp, const link& route) noexcept;
-/// In a simulation a piece of the request at the head was sent.
-void note_sent(queue_pair& qp) noexcept;
+void note_sent(queue_pair& qp) noexcept;  ///< a simulation: a piece of the head was sent
 /// Ends the oldest request with RETRY_EXC if the route was silent for as long as all tries take.
 /// Called when the timer of watch_route() expires, under slot->send.
 void check_route(queue_pair& qp) noexcept;

@@ -46,7 +46,7 @@ void check_route(queue_pair& qp) noexcept {
   if (qp.sends.completed == qp.sends.posted || (is != IBV_QPS_RTS && is != IBV_QPS_SQD)) return;
   if (state.route == nullptr || state.route->generation() != state.route_generation) return;
   clock::duration silent = state.route->silent_for();
-  // Nobody owes an answer to a queue pair that waits for a timer of its own.
+  // A queue pair that waits for a timer of its own expects no answer meanwhile.
   if (state.route->is_simulated())
     silent = state.waits ? clock::duration{} : std::min(silent, now - state.asked_at);
   const clock::duration timeout = route_timeout(qp, *state.route);
