@@ -106,6 +106,39 @@ TEST_CASE("a host that comes back after it lost its power has new links, and the
   second.reset();
 }
 
+TEST_CASE("a link where one of a host without power has been serves later queue pairs",
+          "[simulation]") {
+  far_pair both{patient};
+  write(both);
+  CHECK(both.completion(1).status == IBV_WC_SUCCESS);
+  softverbs_vanish_host(both.host(2));
+  both.remove(2);
+  std::unique_ptr<side> second = both.come_back(patient);
+  const on_host here{both.host(1)};
+  side third{{.peer = plain_world::gid_of(2)}};
+  third.to_init();
+  third.to_rtr(both.b().qp->qp_num, 0);
+  third.to_rts(0);
+  // Writes, and gives the end that the request leaves.
+  const auto leaves = [&](side& from) {
+    REQUIRE(from.send(one_sided(IBV_WR_RDMA_WRITE, both.b()), {from.piece(0, 64)}) == 0);
+    both.world.work();
+    REQUIRE_FALSE(both.world.in_flight.empty());
+    const softverbs_end end = both.world.in_flight.front().first;
+    both.world.run();
+    return end;
+  };
+  const softverbs_end first = leaves(*second);
+  softverbs_end peer;
+  REQUIRE(softverbs_peer_end(&first, &peer) == 1);
+  softverbs_end_link(&first);
+  softverbs_end_link(&peer);
+  const softverbs_end again = leaves(*second);
+  CHECK(again.link != first.link);
+  CHECK(leaves(third).link == again.link);
+  second.reset();
+}
+
 TEST_CASE("a request that nothing answers ends when its retries have run out", "[simulation]") {
   far_pair both{patient};
   both.world.is_holding = true;
