@@ -66,7 +66,7 @@ class chances {
 
   void do_something() {
     switch (below(40)) {
-      case 0: return set_port(one_host(), below(8) != 0);
+      case 0: return below(8) == 0 ? set_port(one_host(), false) : do_something();
       case 1:
       case 2: return set_port(one_host(), true);
       case 3: world_.now += 1'000'000; return;
