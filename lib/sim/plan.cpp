@@ -27,10 +27,11 @@ void for_each_part(std::string_view text, char separator, F f) {
   }
 }
 
-std::uint64_t number(std::string_view text) {
+/// \param part  that the message names
+std::uint64_t number(std::string_view text, std::string_view part) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) refuse("not a number:", text);
+  if (error != std::errc{} || end != text.data() + text.size()) refuse("not a number:", part);
   return value;
 }
 
@@ -59,9 +60,9 @@ decision_set decision_set::parse(std::string_view text) {
   if (text == "none") return decision_set{ranges};
   for_each_part(text, ',', [&](std::string_view part) {
     const std::size_t dash = part.find('-');
-    const std::uint64_t first = number(part.substr(0, dash));
+    const std::uint64_t first = number(part.substr(0, dash), part);
     const std::uint64_t last =
-        dash == std::string_view::npos ? first : number(part.substr(dash + 1));
+        dash == std::string_view::npos ? first : number(part.substr(dash + 1), part);
     if (last < first || (!ranges.empty() && first <= ranges.back().last))
       refuse("ranges go up:", text);
     ranges.push_back({first, last});
