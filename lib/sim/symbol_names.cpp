@@ -7,6 +7,7 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <link.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -62,6 +63,13 @@ class program_file {
   std::span<const std::byte> bytes_;
 };
 
+/// Returns true for an address of the program itself, and not of a library.
+bool is_of_program(const Dl_info& info) noexcept {
+  Dl_info own;
+  return ::dladdr(reinterpret_cast<const void*>(::getauxval(AT_ENTRY)), &own) != 0 &&
+         own.dli_fbase == info.dli_fbase;
+}
+
 }  // namespace
 
 std::string symbol_name::text() const {
@@ -83,7 +91,7 @@ symbol_name symbol_of(const void* address) {
   made.file = path.substr(path.rfind('/') + 1);
   made.offset =
       reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(info.dli_fbase);
-  made.function = program_file{}.function_at(made.offset);
+  if (is_of_program(info)) made.function = program_file{}.function_at(made.offset);
   if (made.function.empty() && info.dli_sname != nullptr) made.function = info.dli_sname;
   return made;
 }
