@@ -49,6 +49,8 @@ plan shrink(const trial& all, unsigned tries, const std::function<trial(const pl
     if (shows(best.with(kind, decision_set{ranges{}}))) continue;
     // Ever smaller parts (delta debugging: Zeller and Hildebrandt, 2002).
     ranges kept = parts_of(last, kind);
+    if (kind == decision_kind::fault) shows(best.with(kind, decision_set{kept}));
+    if (kept.size() < 2) continue;
     for (std::size_t width = std::max<std::size_t>(kept.size() / 2, 1);; width /= 2) {
       for (std::size_t first = 0; first < kept.size();) {
         const std::size_t count = std::min(width, kept.size() - first);
