@@ -89,8 +89,11 @@ void network::cut(const host_state& from, const host_state& to) {
 
 void network::heal() {
   cuts_.clear();
-  for (held_message& m : std::exchange(held_messages_, {}))
-    world_.call_at(world_.now(), std::move(m.f));
+  // In one event: the messages of a socket stay in order.
+  if (!held_messages_.empty())
+    world_.call_at(world_.now(), [this, held = std::exchange(held_messages_, {})] {
+      for (const held_message& m : held) arrive(m.from, m.to, m.f);
+    });
   for (flow& f : flows_) {
     host_state* const host = world_.host_at(f.from);
     for (; f.held > 0; --f.held)
