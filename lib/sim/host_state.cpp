@@ -122,6 +122,7 @@ void host_state::start(callback<task<>(runtime&)> program,
   process_ =
       std::make_unique<process>(*this, options ? options() : runtime_options{}, std::move(program));
   ++incarnation_;
+  has_power_ = true;
   timer_at_ = device_timer_at_ = time_point::max();
   is_step_due_ = is_device_due_ = is_frozen_ = missed_step_ = has_second_address_ = false;
   schedule_step(now());
@@ -291,9 +292,11 @@ void host_state::check_nothing_left() {
       {"completion queues", c.cqs}, {"completion channels", c.channels},
       {"queue pairs", c.qps},       {"shared receive queues", c.srqs},
       {"address handles", c.ahs},   {"sockets", sockets_.count()}};
+  std::string left;
   for (const auto& [what, count] : counts)
     if (count != 0)
-      world_.find("the process of host " + name_ + " left " + std::to_string(count) + ' ' + what);
+      left += (left.empty() ? "" : ", ") + std::string{what} + ": " + std::to_string(count);
+  if (!left.empty()) world_.find("the process of host " + name_ + " left " + left);
 }
 
 void host_state::leave() noexcept {
@@ -310,6 +313,7 @@ void host_state::kill() {
 }
 
 void host_state::lose_power() {
+  has_power_ = false;
   if (process_ == nullptr) return;
   world_.note("loses its power", *this);
   softverbs_vanish_host(device_);

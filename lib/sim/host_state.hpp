@@ -116,6 +116,8 @@ class host_state {
     take_news();
   }
   [[nodiscard]] bool is_running() const noexcept { return process_ != nullptr; }
+  /// Returns false from `lose_power` until `start`: the host answers nobody.
+  [[nodiscard]] bool has_power() const noexcept { return has_power_; }
   [[nodiscard]] bool is_waiting() const noexcept { return is_running() && !is_step_due_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] unsigned number() const noexcept { return number_; }
@@ -152,6 +154,7 @@ class host_state {
   bool is_step_due_ = false;
   bool is_device_due_ = false;
   bool is_frozen_ = false;
+  bool has_power_ = true;
   bool is_leaving_ = false;
   bool missed_step_ = false;  ///< while frozen
   bool spins_ = false;

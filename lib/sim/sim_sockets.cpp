@@ -112,6 +112,7 @@ int sim_sockets::connect(int fd, const socket_address& to) noexcept {
 /// Answers another host's question for a connection to `port` of this one.
 void sim_sockets::on_question(far_end from, std::uint16_t from_port, unsigned from_host,
                               std::uint16_t port) {
+  if (!host_.has_power()) return;
   world_state& world = host_.world();
   host_state* const asking = world.host_at(from_host);
   far_end answer{host_.number(), host_.incarnation(), -1};
