@@ -78,16 +78,19 @@ command_line::command_line(int argc, const char* const* argv, std::span<const sc
   std::string seed, seeds, plan_text, known_file;
   bool keeps_plan = false;
   app.add_option("scenario", names, "Scenarios (default: all)");
-  app.add_option("--seed", seed, "Plays one seed")->type_name("N");
-  app.add_option("--seeds", seeds, "Plays these seeds of each scenario")->type_name("A..B");
+  CLI::Option* const one_seed = app.add_option("--seed", seed, "Plays one seed")->type_name("N");
+  app.add_option("--seeds", seeds, "Plays these seeds of each scenario")
+      ->type_name("A..B")
+      ->excludes(one_seed);
   app.add_option("--minutes", minutes, "Plays new seeds for so long (default: 1)")->type_name("M");
-  app.add_option("--profile", with,
-                 "none, harsh, or hostile (default: all that a scenario is for)");
+  app.add_option("--profile", with, "none, harsh, or hostile (default: all that a scenario is for)")
+      ->allow_extra_args(false);
   app.add_option("--jobs", jobs, "Processes at once (default: processors)")->type_name("N");
   app.add_option("--plan", plan_text, "Keeps only these decisions of the seed")->type_name("PLAN");
   app.add_option("--trace", timeline, "Writes a picture of one seed")->type_name("FILE.svg");
   app.add_option("--known", known_file, "Plays the seeds of a file first")->type_name("FILE");
   app.add_flag("--no-shrink", keeps_plan, "Does not look for a short plan of a finding");
+  minutes = 1;
   jobs = std::max(1U, std::thread::hardware_concurrency());
   try {
     app.parse(argc, argv);
@@ -104,6 +107,11 @@ command_line::command_line(int argc, const char* const* argv, std::span<const sc
   kept = plan::parse(plan_text);
   shrinks = !keeps_plan && plan_text.empty();
   if (!known_file.empty()) known = read_known(known_file, all);
+  if (!(minutes > 0)) {
+    std::ostringstream text;
+    text << minutes;
+    refuse("--minutes is more than 0, not " + text.str());
+  }
   if (jobs == 0) refuse("--jobs is at least 1, not 0");
   if (!seed.empty()) {
     first_seed = number_of(seed);
@@ -113,8 +121,8 @@ command_line::command_line(int argc, const char* const* argv, std::span<const sc
     if (dots == std::string::npos) refuse("--seeds is A..B, not '" + seeds + "'");
     first_seed = number_of(seeds.substr(0, dots));
     last_seed = number_of(seeds.substr(dots + 2));
+    if (*last_seed < first_seed) refuse("--seeds goes up, not '" + seeds + "'");
   } else {
-    if (minutes <= 0) minutes = 1;
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     first_seed = std::uint64_t(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
   }
