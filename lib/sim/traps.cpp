@@ -15,6 +15,7 @@
 #include <array>
 #include <cerrno>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,17 +49,23 @@ bool is_allocator(const symbol_name& s) {
          s.function.starts_with("nstime_");
 }
 
-/// Returns the first caller outside of the language's libraries.
+/// Returns true for a function of the language's library, whose templates are in the program.
+bool is_of_language(const symbol_name& s) {
+  for (const std::string_view file : {"libstdc++", "libc++", "libc.so"})
+    if (s.file.starts_with(file)) return true;
+  for (const std::string_view function : {"_ZSt", "_ZNSt", "_ZNKSt"})
+    if (s.function.starts_with(function)) return true;
+  return false;
+}
+
+/// Returns the first caller outside of the language's library.
 std::string caller(const void* returns_to) {
   std::array<void*, 16> frames;
   const int count = ::backtrace(frames.data(), int(frames.size()));
   const auto last = frames.begin() + count;
   for (auto at = std::find(frames.begin(), last, returns_to); at != last; ++at) {
     const symbol_name& name = name_of(*at);
-    const std::string_view file = name.file;
-    if (!file.starts_with("libstdc++") && !file.starts_with("libc++") &&
-        !file.starts_with("libc.so"))
-      return name.text();
+    if (!is_of_language(name)) return name.text();
   }
   return "an unknown function";
 }
@@ -118,6 +125,26 @@ ssize_t getrandom(void* bytes, size_t count, unsigned flags) {
   if (host == nullptr) return real(bytes, count, flags);
   host->fill_random({static_cast<std::byte*>(bytes), count});
   return ssize_t(count);
+}
+
+int getentropy(void* bytes, size_t count) {
+  static auto* const real = next<int(void*, size_t)>("getentropy");
+  host_state* const host = trapped("getentropy", __builtin_return_address(0));
+  if (host == nullptr) return real(bytes, count);
+  host->fill_random({static_cast<std::byte*>(bytes), count});
+  return 0;
+}
+
+// libstdc++'s std::random_device asks the processor, not the kernel. Weak: a program that links it
+// statically keeps its own.
+[[gnu::weak]] unsigned random_device_value(void* device) asm("_ZNSt13random_device9_M_getvalEv");
+unsigned random_device_value(void* device) {
+  static auto* const real = next<unsigned(void*)>("_ZNSt13random_device9_M_getvalEv");
+  host_state* const host = trapped("std::random_device", __builtin_return_address(0));
+  if (host == nullptr) return real(device);
+  unsigned value = 0;
+  host->fill_random(std::as_writable_bytes(std::span{&value, 1}));
+  return value;
 }
 
 int getaddrinfo(const char* name, const char* service, const struct addrinfo* hints,
