@@ -163,7 +163,7 @@ TEST_CASE("leases of two owners with one address and key are not mixed up", "[si
   j.memory.borrowed(j.a, 1000, 7);
   CHECK(j.written(j.a, 1000, 100, 7) == "");
   CHECK_THAT(j.written(j.b, 1000, 100, 7), Contains("into memory of host b"));
-  // Nobody can tell which of them the holder means.
+  // The holder may mean either of them.
   CHECK(j.after([&] { j.memory.taken_back(j.a, 1000, 7, true); }) == "");
   CHECK_THAT(j.written(j.a, 1000, 10, 7), Contains("into memory of host a"));
   CHECK(j.written(j.b, 1000, 10, 7) == "");

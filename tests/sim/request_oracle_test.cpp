@@ -16,8 +16,8 @@ namespace {
 /// Calls of a context, and a fault that its device seems to have.
 struct faulty_device {
   ibv_context_ops before{};
-  std::function<void(ibv_wc& wc)> change;  ///< of each completion
-  ibv_wc again{};                          ///< is given once more; no request has the id 0
+  std::function<void(ibv_wc& wc)> change;  ///< changes each completion
+  ibv_wc again{};                          ///< the next completion, unless its id is 0
 
   static faulty_device& here() {
     static faulty_device one;

@@ -62,6 +62,13 @@ TEST_CASE("two faults are found that a run needs together", "[sim]") {
   CHECK(run.least().text() == "fault=3,294 network=none schedule=none");
 }
 
+TEST_CASE("faults that are all needed are named in the plan", "[sim]") {
+  artificial_run one{.needed_faults = {0}, .faults = 1};
+  CHECK(one.least().text() == "fault=0 network=none schedule=none");
+  artificial_run two{.needed_faults = {0, 3}, .faults = 2};
+  CHECK(two.least().text() == "fault=0,3 network=none schedule=none");
+}
+
 TEST_CASE("delays and steps are taken back in parts, which are kept where they are needed",
           "[sim]") {
   artificial_run run{.needed_faults = {30}, .needed_delays = {5, 639}, .needed_steps = {17}};

@@ -1,0 +1,269 @@
+#include "support/temporary_folder.hpp"
+
+#include <cordma/coro/sleep.hpp>
+#include <cordma/sim.hpp>
+
+#include <sys/personality.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <string>
+#include <vector>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+using Catch::Contains;
+
+namespace {
+
+/// Lets a host named "worker" sleep a random number of times.
+void do_something(sim::world& w) {
+  w.add_host("worker").start([&](runtime&) -> task<> {
+    for (std::uint64_t n = w.random(5); n > 0; --n) co_await sleep_for(1ms);
+  });
+  w.run();
+}
+
+void fail_in_one_of_50(sim::world& w) {
+  do_something(w);
+  if (w.seed() % 50 == 37) w.fail("the world is at seed " + std::to_string(w.seed()));
+}
+
+/// Fails if any iteration of an executor is late, which is the seed's first fault.
+void fail_when_late(sim::world& w) {
+  const time_point began = w.now();
+  w.add_host("worker").start([](runtime&) -> task<> {
+    for (int n = 0; n < 300; ++n) co_await sleep_for(1ms);
+  });
+  w.run();
+  if (w.now() - began > 305ms) w.fail("the worker is late");
+}
+
+void crash_in_one_of_50(sim::world& w) {
+  do_something(w);
+  if (w.seed() % 50 == 12) ::raise(SIGSEGV);
+}
+
+/// Has more events in each run of a process.
+void remember_runs(sim::world& w) {
+  static int runs = 0;
+  ++runs;
+  sim::host& worker = w.add_host("worker");
+  worker.start([](runtime&) -> task<> { co_await sleep_for(1h); });
+  w.after(runs * 1ms, [&] { worker.kill(); });
+  w.run();
+}
+
+const std::array<sim::scenario, 5> scenarios{{
+    {"sound", "never fails", &do_something, true},
+    {"rare", "fails in one seed of 50", &fail_in_one_of_50},
+    {"late", "fails when it is late", &fail_when_late},
+    {"crash", "crashes in one seed of 50", &crash_in_one_of_50},
+    {"memory", "depends on earlier runs", &remember_runs},
+}};
+
+struct ending {
+  int status = -1;
+  std::string text;  ///< on the two outputs
+};
+
+/// Returns true if this process may ask for fixed addresses: a container may forbid it.
+bool may_fix_addresses() {
+  const auto now = unsigned(::personality(0xffffffff));
+  const bool may = ::personality(now | ADDR_NO_RANDOMIZE) >= 0;
+  ::personality(now);
+  return may;
+}
+
+bool has_fixed_addresses() {
+  const int now = ::personality(0xffffffff);
+  return now >= 0 && (now & ADDR_NO_RANDOMIZE) != 0;
+}
+
+/// Runs scenarios in a child, as a program with these arguments does.
+/// \param fixes_addresses  false: run_scenarios has to do that, and executes the program again
+ending run(std::vector<std::string> arguments, std::span<const sim::scenario> all = scenarios,
+           bool fixes_addresses = true) {
+  arguments.insert(arguments.begin(), "simulate");
+  std::FILE* const output = std::tmpfile();
+  REQUIRE(output != nullptr);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::dup2(::fileno(output), STDOUT_FILENO);
+    ::dup2(::fileno(output), STDERR_FILENO);
+    ::signal(SIGSEGV, SIG_DFL);
+    const auto now = unsigned(::personality(0xffffffff));
+    ::personality(fixes_addresses ? now | ADDR_NO_RANDOMIZE : now & ~unsigned{ADDR_NO_RANDOMIZE});
+    std::vector<const char*> argv;
+    for (const std::string& one : arguments) argv.push_back(one.c_str());
+    argv.push_back(nullptr);
+    const int status = sim::run_scenarios(int(arguments.size()), argv.data(), all);
+    std::fflush(nullptr);
+    ::_exit(status);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  ending made{.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1, .text = {}};
+  std::rewind(output);
+  for (int c; (c = std::fgetc(output)) != EOF;) made.text += char(c);
+  std::fclose(output);
+  return made;
+}
+
+/// Returns the arguments of the last line that says how to see the finding again.
+std::vector<std::string> again_of(const std::string& text) {
+  const std::size_t line = text.rfind("Again: ");
+  REQUIRE(line != std::string::npos);
+  const std::string arguments = text.substr(line + 7, text.find('\n', line) - line - 7);
+  std::vector<std::string> all;
+  const std::regex word{"'([^']*)'|(\\S+)"};
+  for (std::sregex_iterator at{arguments.begin(), arguments.end(), word};
+       at != std::sregex_iterator{}; ++at)
+    all.push_back((*at)[1].matched ? (*at)[1] : (*at)[2]);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("nothing is found of a sound scenario, and its seeds are counted", "[sim]") {
+  const ending seen = run({"sound", "--seeds", "1..250", "--profile", "harsh", "--jobs", "2"});
+  INFO(seen.text);
+  CHECK(seen.status == 0);
+  // Two of them are played again.
+  CHECK_THAT(seen.text, Contains("252 seeds from 1, "));
+  CHECK_THAT(seen.text, !Contains("FOUND"));
+}
+
+TEST_CASE("a seed that fails is found among others, and can be seen again", "[sim]") {
+  for (const char* const jobs : {"1", "2"}) {
+    const ending seen = run({"rare", "--seeds", "1..50", "--profile", "none", "--jobs", jobs});
+    INFO(seen.text);
+    CHECK(seen.status == 1);
+    CHECK_THAT(seen.text, Contains("FOUND: the world is at seed 37\n"));
+    CHECK_THAT(seen.text, Contains("Again: rare --seed 37 --profile none\n"));
+    const std::vector<std::string> again = again_of(seen.text);
+    CHECK(again == std::vector<std::string>{"rare", "--seed", "37", "--profile", "none", "--plan",
+                                            "fault=none network=none schedule=none"});
+    const ending second = run(again);
+    CHECK(second.status == 1);
+    CHECK_THAT(second.text, Contains("FOUND: the world is at seed 37\n"));
+  }
+}
+
+TEST_CASE("a finding is shrunk to the faults that it needs, and these show it again", "[sim]") {
+  const ending seen = run({"late", "--seeds", "1..50", "--profile", "harsh", "--jobs", "1"});
+  INFO(seen.text);
+  CHECK(seen.status == 1);
+  const std::vector<std::string> again = again_of(seen.text);
+  REQUIRE(again.size() == 7);
+  CHECK(std::regex_match(again[6], std::regex{"fault=\\d+(,\\d+)* network=none schedule=none"}));
+  const ending second = run(again);
+  CHECK(second.status == 1);
+  CHECK_THAT(second.text, Contains("FOUND: the worker is late\n") && !Contains("Shrunk"));
+  std::vector<std::string> without = again;
+  without[6] = "fault=none";
+  CHECK(run(without).status == 0);
+}
+
+TEST_CASE("a finding is not shrunk if nobody wants that", "[sim]") {
+  const ending seen = run({"rare", "--seed", "37", "--profile", "none", "--no-shrink"});
+  CHECK(seen.status == 1);
+  CHECK_THAT(seen.text, Contains("FOUND: the world is at seed 37\n") && !Contains("--plan"));
+}
+
+TEST_CASE("a seed whose process dies is found", "[sim]") {
+  const ending seen = run({"crash", "--seeds", "1..50", "--profile", "none"});
+  INFO(seen.text);
+  CHECK(seen.status == 1);
+  CHECK_THAT(seen.text, Contains("FOUND: the process of the seed: it died of signal 11\n"
+                                 "Again: crash --seed 12 --profile none\n"));
+  CHECK(again_of(seen.text).back() == "fault=none network=none schedule=none");
+}
+
+TEST_CASE("a scenario that another run of its process changes is found", "[sim]") {
+  const ending seen = run({"memory", "--seeds", "1..100", "--profile", "none"});
+  INFO(seen.text);
+  CHECK(seen.status == 1);
+  CHECK_THAT(seen.text, Contains("FOUND: the seed gives another run in a fresh process\n"
+                                 "Again: memory --seed ") &&
+                            Contains("The seed alone does not show it."));
+}
+
+TEST_CASE("all scenarios are played by all profiles that they are for", "[sim]") {
+  const std::span all = std::span{scenarios}.first(2);
+  const ending seen = run({"--seeds", "1..10"}, all);
+  CHECK(seen.status == 0);
+  CHECK_THAT(seen.text, Contains("50 seeds from 1, "));  // No hostile ones of "rare".
+  const ending hostile = run({"--seeds", "1..10", "--profile", "hostile"}, all);
+  CHECK_THAT(hostile.text, Contains("20 seeds from 1, "));
+}
+
+TEST_CASE("known seeds are played first", "[sim]") {
+  const test::temporary_folder folder;
+  const std::string file = folder.path / "known.txt";
+  std::ofstream{file} << "# SCENARIO PROFILE SEED\n\nsound harsh 3\nrare none 87\n";
+  const ending seen = run({"sound", "--seeds", "1..100", "--profile", "harsh", "--known", file});
+  INFO(seen.text);
+  CHECK(seen.status == 1);
+  CHECK_THAT(seen.text, Contains("FOUND: the world is at seed 87\n") &&
+                            Contains("\nAgain: rare --seed 87 --profile none\n"));
+  std::ofstream{file} << "sound harsh 3\nrare none 88\n";
+  const ending sound = run({"sound", "--seeds", "1..10", "--profile", "harsh", "--known", file});
+  CHECK(sound.status == 0);
+  CHECK_THAT(sound.text, Contains("12 seeds from 1, "));
+}
+
+TEST_CASE("a wrong command line ends the program with 2, and a text that names the value",
+          "[sim]") {
+  const ending seen = run({"rare", "--seed", "many"});
+  CHECK(seen.status == 2);
+  CHECK_THAT(seen.text, Catch::StartsWith("simulate: ") && Contains("'many'"));
+}
+
+TEST_CASE("help lists the scenarios, and ends the program with 0", "[sim]") {
+  const ending seen = run({"--help"});
+  CHECK(seen.status == 0);
+  for (const sim::scenario& s : scenarios)
+    CHECK_THAT(seen.text, Contains(s.name) && Contains(s.what));
+}
+
+TEST_CASE("a picture of a seed is written, whose finding is told", "[sim]") {
+  const test::temporary_folder folder;
+  const std::string file = folder.path / "seed.svg";
+  const ending sound = run({"sound", "--seed", "1", "--profile", "none", "--trace", file});
+  CHECK(sound.status == 0);
+  CHECK(sound.text == "nothing was found\n");
+  std::ifstream in{file};
+  const std::string svg{std::istreambuf_iterator<char>{in}, {}};
+  CHECK_THAT(svg, Catch::StartsWith("<svg ") && Contains("worker") && Catch::EndsWith("</svg>\n"));
+  const ending found = run({"rare", "--seed", "37", "--profile", "none", "--trace", file});
+  CHECK(found.status == 1);
+  CHECK_THAT(found.text, Catch::StartsWith("the world is at seed 37\n"));
+  const std::string nowhere = folder.path / "none" / "seed.svg";
+  const ending refused = run({"sound", "--seed", "1", "--profile", "none", "--trace", nowhere});
+  CHECK(refused.status == 2);
+  CHECK_THAT(refused.text, Contains("--trace " + nowhere) && Contains("No such file"));
+}
+
+TEST_CASE("this program has the same addresses in each run", "[.addresses]") {
+  CHECK(has_fixed_addresses());
+}
+
+TEST_CASE("a program runs again without random addresses", "[sim]") {
+  // The program that is executed again is this one, with other arguments than a simulation's.
+  const ending seen = run({"[.addresses]"}, scenarios, false);
+  INFO(seen.text);
+  CHECK(seen.status == (may_fix_addresses() ? 0 : 2));
+  CHECK_THAT(seen.text,
+             Contains(may_fix_addresses() ? "All tests passed (1 assertion in 1 test case)"
+                                          : "no scenario '[.addresses]'"));
+}

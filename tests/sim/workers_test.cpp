@@ -1,0 +1,84 @@
+#include "sim/workers.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
+using namespace cordma;
+using sim::detail::block_report;
+using sim::detail::seed_block;
+using sim::detail::workers;
+
+namespace {
+
+/// Fails at seed 103, dies at seed 203 and exits at seed 303.
+void end_somehow(sim::world& w) {
+  if (w.seed() == 103) w.fail("seed 103 has a text");
+  if (w.seed() == 203) {
+    ::signal(SIGTERM, SIG_DFL);
+    ::raise(SIGTERM);
+  }
+  if (w.seed() == 303) ::_exit(7);
+}
+
+const sim::scenario somehow{"somehow", "", &end_somehow};
+
+struct result_of_block {
+  std::uint64_t count = 0, done = 0;
+  bool is_found = false;
+  std::string text, ending;
+};
+
+/// Plays blocks of ten seeds from 0, 100, 200, ... on.
+std::map<std::uint64_t, result_of_block> play(unsigned jobs, std::uint64_t blocks) {
+  std::map<std::uint64_t, result_of_block> results;
+  std::uint64_t next = 0;
+  workers all{jobs};
+  all.run(
+      [&]() -> seed_block {
+        if (next == blocks) return {.first = {}, .count = 0};
+        return {.first = {.what = &somehow, .seed = 100 * next++}, .count = 10};
+      },
+      [&](const seed_block& b, const block_report& r, const std::string& ending) {
+        CHECK(results
+                  .emplace(b.first.seed,
+                           result_of_block{b.count, r.done, r.is_found, r.text.data(), ending})
+                  .second);
+      });
+  return results;
+}
+
+}  // namespace
+
+TEST_CASE("each block of seeds is played once, and reported", "[sim]") {
+  for (const unsigned jobs : {1u, 3u}) {
+    const auto results = play(jobs, 6);
+    REQUIRE(results.size() == 6);
+    for (const std::uint64_t sound : {0u, 400u, 500u}) {
+      CHECK(results.at(sound).done == 10);
+      CHECK(results.at(sound).ending == "");
+      CHECK_FALSE(results.at(sound).is_found);
+    }
+  }
+}
+
+TEST_CASE("a report counts the seeds before the one that ended its block", "[sim]") {
+  const auto results = play(2, 4);
+  CHECK(results.at(100).is_found);
+  CHECK(results.at(100).done == 3);
+  CHECK_THAT(results.at(100).text, Catch::StartsWith("seed 103 has a text\n"));
+  CHECK(results.at(100).ending == "");
+  CHECK_FALSE(results.at(200).is_found);
+  CHECK(results.at(200).done == 3);
+  CHECK(results.at(200).ending == "it died of signal 15");
+  CHECK(results.at(300).done == 3);
+  CHECK(results.at(300).ending == "it exited with 7");
+}
+
+TEST_CASE("no process is started if there is no block", "[sim]") { CHECK(play(4, 0).empty()); }
