@@ -98,6 +98,13 @@ cordma::task<> client(cordma::runtime& rt, cordma::endpoint to, unsigned calls, 
   co_await server.close();
 }
 
+}  // namespace
+
+// A test runs the programs above on hosts of a simulation, with a `main` of its own.
+#ifndef CORDMA_EXAMPLE_WITHOUT_MAIN
+
+namespace {
+
 /// The `i`th argument, from 1 to `most`; 0 when it is none.
 unsigned number(int argc, char** argv, int i, unsigned otherwise, unsigned most) {
   if (i >= argc) return otherwise;
@@ -135,3 +142,5 @@ int main(int argc, char** argv) try {
   std::fprintf(stderr, "%s\n", e.what());
   return 1;
 }
+
+#endif

@@ -113,6 +113,9 @@ cordma::task<> client(cordma::runtime& rt, cordma::endpoint to) {
 
 }  // namespace
 
+// A test runs the programs above on hosts of a simulation, with a `main` of its own.
+#ifndef CORDMA_EXAMPLE_WITHOUT_MAIN
+
 int main(int argc, char** argv) try {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // Line by line, also into a pipe.
   const std::string_view role = argc > 1 ? argv[1] : "";
@@ -132,3 +135,5 @@ int main(int argc, char** argv) try {
   std::fprintf(stderr, "%s\n", e.what());
   return 1;
 }
+
+#endif

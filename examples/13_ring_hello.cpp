@@ -13,6 +13,7 @@
 #include <exception>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace {
 
@@ -35,8 +36,8 @@ cordma::task<> hear(cordma::group& g, unsigned from) {
   std::printf("rank %u heard '%s' from rank %u\n", g.rank(), text.c_str(), heard.from);
 }
 
-cordma::task<> go_round(cordma::runtime& rt) {
-  cordma::group g = co_await cordma::group::join(rt);
+cordma::task<> go_round(cordma::runtime& rt, cordma::meeting how) {
+  cordma::group g = co_await cordma::group::join(rt, std::move(how));
   const unsigned next = (g.rank() + 1) % g.size();
   const unsigned before = (g.rank() + g.size() - 1) % g.size();
   std::string text = "hello from rank " + std::to_string(g.rank());
@@ -51,11 +52,16 @@ cordma::task<> go_round(cordma::runtime& rt) {
 
 }  // namespace
 
+// A test runs the programs above on hosts of a simulation, with a `main` of its own.
+#ifndef CORDMA_EXAMPLE_WITHOUT_MAIN
+
 int main(int argc, char** argv) try {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // Line by line, also into a pipe.
   cordma::runtime rt{{.device = argc > 1 ? argv[1] : ""}};
-  rt.run(go_round(rt));
+  rt.run(go_round(rt, cordma::meeting::by_launcher()));
 } catch (const std::exception& e) {
   std::fprintf(stderr, "%s\n", e.what());
   return 1;
 }
+
+#endif
