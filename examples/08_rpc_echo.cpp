@@ -21,7 +21,6 @@ namespace {
 
 using bytes = std::span<const std::byte>;
 using us = std::chrono::duration<double, std::micro>;
-using clock = std::chrono::steady_clock;
 
 constexpr unsigned calls_to_warm_up = 1000;
 constexpr unsigned depth_max = 60;  // The server has receive buffers for no more, by default.
@@ -40,23 +39,24 @@ cordma::task<> serve(cordma::listener& listener) {
 }
 
 /// Makes a call after another, while any are left. Several run side by side.
-cordma::task<> call(cordma::rpc::client& server, unsigned& left, std::vector<us>& latencies) {
+cordma::task<> call(cordma::executor& clock, cordma::rpc::client& server, unsigned& left,
+                    std::vector<us>& latencies) {
   std::array<std::byte, 64> text;
   while (left > 0) {
     text.fill(std::byte(left--));
-    const clock::time_point start = clock::now();
+    const cordma::time_point start = clock.now();
     const auto reply = co_await server.call<echo>(text);
-    latencies.emplace_back(clock::now() - start);
+    latencies.emplace_back(clock.now() - start);
     if (!std::ranges::equal(*reply, text)) throw std::runtime_error{"client: that is no echo"};
   }
 }
 
-cordma::task<std::vector<us>> call_all(cordma::rpc::client& server, unsigned calls,
-                                       unsigned depth) {
+cordma::task<std::vector<us>> call_all(cordma::executor& clock, cordma::rpc::client& server,
+                                       unsigned calls, unsigned depth) {
   std::vector<us> latencies;
   latencies.reserve(calls);
   co_await cordma::with_scope([&](cordma::scope& callers) -> cordma::task<> {
-    for (unsigned i = 0; i < depth; ++i) callers.spawn(call(server, calls, latencies));
+    for (unsigned i = 0; i < depth; ++i) callers.spawn(call(clock, server, calls, latencies));
     co_return;
   });
   co_return latencies;
@@ -88,10 +88,11 @@ void print_histogram(std::vector<us> latencies) {
 cordma::task<> client(cordma::runtime& rt, cordma::endpoint to, unsigned calls, unsigned depth) {
   cordma::connection conn = co_await rt.connect(to);
   cordma::rpc::client server{std::move(conn)};
-  co_await call_all(server, calls_to_warm_up, depth);
-  const clock::time_point start = clock::now();
-  std::vector<us> latencies = co_await call_all(server, calls, depth);
-  const std::chrono::duration<double> took = clock::now() - start;
+  cordma::executor& clock = rt.executor();
+  co_await call_all(clock, server, calls_to_warm_up, depth);
+  const cordma::time_point start = clock.now();
+  std::vector<us> latencies = co_await call_all(clock, server, calls, depth);
+  const std::chrono::duration<double> took = clock.now() - start;
   std::printf("client: %u calls, %u at a time: %.0f a second\n", calls, depth,
               calls / took.count());
   print_histogram(std::move(latencies));
