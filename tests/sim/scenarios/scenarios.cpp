@@ -5,9 +5,22 @@
 namespace cordma::test {
 namespace {
 
+constexpr bool robust = true;
+
 constexpr std::array all{
     sim::scenario{"standard", "1,000 operations of all kinds, over a mesh of 4 hosts",
                   play_standard},
+    sim::scenario{"transfers", "operations that end by themselves, by deadlines and stops",
+                  play_transfers},
+    sim::scenario{"streams", "messages of all sizes in both directions, in their order",
+                  play_streams},
+    sim::scenario{"shared-receives", "connections that share a pool of receives",
+                  play_shared_receives},
+    sim::scenario{"calls", "calls that end in many ways, each once", play_calls},
+    sim::scenario{"repeated-calls", "clients that reconnect to a server that is killed",
+                  play_repeated_calls, robust},
+    sim::scenario{"datagrams", "datagrams that may be lost, late, or come twice", play_datagrams},
+    sim::scenario{"stops", "programs that are stopped in the middle of everything", play_stops},
 };
 
 }  // namespace

@@ -10,5 +10,12 @@ namespace cordma::test {
 std::span<const sim::scenario> all_scenarios();
 
 void play_standard(sim::world& w);
+void play_transfers(sim::world& w);
+void play_streams(sim::world& w);
+void play_shared_receives(sim::world& w);
+void play_calls(sim::world& w);
+void play_repeated_calls(sim::world& w);
+void play_datagrams(sim::world& w);
+void play_stops(sim::world& w);
 
 }  // namespace cordma::test
