@@ -19,7 +19,12 @@ constexpr std::array all{
     sim::scenario{"calls", "calls that end in many ways, each once", play_calls},
     sim::scenario{"repeated-calls", "clients that reconnect to a server that is killed",
                   play_repeated_calls, robust},
+    sim::scenario{"remote-memory", "memory that is lent, used, and taken back in all ways",
+                  play_remote_memory, robust},
     sim::scenario{"datagrams", "datagrams that may be lost, late, or come twice", play_datagrams},
+    sim::scenario{"connecting", "storms of clients at a listener that comes and goes",
+                  play_connecting, robust},
+    sim::scenario{"prepared", "connections by texts, some of them damaged", play_prepared},
     sim::scenario{"stops", "programs that are stopped in the middle of everything", play_stops},
 };
 

@@ -15,7 +15,10 @@ void play_streams(sim::world& w);
 void play_shared_receives(sim::world& w);
 void play_calls(sim::world& w);
 void play_repeated_calls(sim::world& w);
+void play_remote_memory(sim::world& w);
 void play_datagrams(sim::world& w);
+void play_connecting(sim::world& w);
+void play_prepared(sim::world& w);
 void play_stops(sim::world& w);
 
 }  // namespace cordma::test

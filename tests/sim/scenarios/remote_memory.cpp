@@ -1,0 +1,145 @@
+#include "scenarios.hpp"
+#include "support.hpp"
+
+namespace cordma::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t lent_max = 64 * kib;
+constexpr std::size_t guard_offset = 7;
+
+/// A host that lends memory in all ways and takes it back, and others that use it for as long as
+/// they can. What has come back belongs to the lender only.
+struct lending_out : cast {
+  using cast::cast;
+  unsigned came_back = 0;
+
+  /// Memory that a peer had: nobody's WRITE may change it any more.
+  task<> keep(local_mr memory) {
+    const part guard{guard_offset, memory.size_bytes()};
+    std::ranges::copy(guard.bytes(), memory.bytes().begin());
+    ++came_back;
+    co_await sleep_for(moment(300ms));
+    require(guard.is_in(memory.bytes()), "memory that had come back was changed");
+  }
+
+  // ---- The lender ------------------------------------------------------------------------------
+
+  task<> lend(connection& conn) {
+    for (unsigned n = 0; n < 6; ++n) {
+      local_mr memory = conn.memory().allocate_uninitialized(1 + w.random(lent_max - 1));
+      const part first{n, memory.size_bytes()};
+      std::ranges::copy(first.bytes(), memory.bytes().begin());
+      loan lent = co_await conn.send_local_mr(std::move(memory), {.lease = 100ms + moment(1s)});
+      loan_end back;
+      if (w.random(1) == 0) {
+        co_await sleep_for(moment(200ms));
+        back = co_await lent.revoke();
+      } else {
+        back = co_await lent.ended();
+      }
+      if (back.memory.size_bytes() > 0) co_await keep(std::move(back.memory));
+    }
+  }
+
+  /// Takes what peers asked for and hand over: they have written it full.
+  task<> take_back(connection& conn) {
+    for (;;) {
+      local_mr handed = co_await conn.receive_local_mr();
+      const std::size_t offset = handed.size_bytes() % 1000;
+      require(is_pattern(handed.bytes(), offset), "memory that was handed over: other bytes");
+      co_await keep(std::move(handed));
+    }
+  }
+
+  task<> serve(connection conn) {
+    const auto lend_all = [&]() -> task<> {
+      co_await lend(conn);
+      co_await conn.ended();
+    };
+    co_await when_any(lend_all(), take_back(conn));
+  }
+
+  task<> accept_all(runtime& rt) {
+    connection_changes changes;
+    changes.agent = agent_options{};
+    changes.agent->lending.bytes_max = 4 * lent_max;
+    changes.agent->lending.grace = 50ms;
+    listener listening = rt.listen(at(0), {}, changes);
+    co_await when_any(
+        cordma::serve(listening, [this](connection conn) { return serve(std::move(conn)); }),
+        until([&] { return !are_running_from(1); }));
+  }
+
+  // ---- A borrower ------------------------------------------------------------------------------
+
+  /// Reads and writes borrowed memory until it decides to return it, or may no longer use it.
+  task<> use(connection& conn, const const_local_mr& registered, remote_mr borrowed) {
+    const std::size_t length = borrowed.size_bytes();
+    local_mr copy = conn.memory().allocate_uninitialized(length);
+    const unsigned uses = w.random(1) == 0 ? 40 : 4;
+    for (unsigned n = 0; n < uses; ++n) {
+      const part written{std::size_t(w.random(1000)), length};
+      result<std::size_t> used = co_await as_result(conn.write(written.of(registered), borrowed));
+      if (used.has_value()) used = co_await as_result(conn.read(copy, borrowed));
+      if (!used.has_value()) co_return;
+      require(written.is_in(copy.bytes()), "a READ of borrowed memory: other bytes");
+      if (w.random(3) == 0) co_await sleep_for(moment(10ms));
+      if (w.random(9) == 0) {
+        static_cast<void>(co_await as_result(borrowed.renew(100ms + moment(500ms))));
+      }
+    }
+    if (w.random(1) == 0)
+      static_cast<void>(co_await as_result(conn.send_remote_mr(std::move(borrowed))));
+  }
+
+  task<> use_loans(connection& conn, const const_local_mr& registered) {
+    for (unsigned n = 0; n < 6; ++n) {
+      // A loan that has ended is received by nobody.
+      result<remote_mr> lent = co_await as_result(with_timeout(conn.receive_remote_mr(), 2s));
+      if (code_of(lent) != errc::timed_out) co_await use(conn, registered, std::move(lent).value());
+    }
+  }
+
+  task<> request(connection& conn, const const_local_mr& registered) {
+    local_mr copy = conn.memory().allocate_uninitialized(lent_max);
+    for (unsigned n = 0; n < 6; ++n) {
+      const std::size_t length = 1 + w.random(lent_max - 1);
+      remote_mr granted = co_await conn.request_remote_mr(length, {.lease = 200ms + moment(1s)});
+      co_await conn.read(copy.first(length), granted);
+      require(std::ranges::all_of(copy.first(length).bytes(),
+                                  [](std::byte b) { return b == std::byte{}; }),
+              "memory of a request is not zero");
+      const part full{length % 1000, length};
+      const auto written = co_await as_result(conn.write(full.of(registered), granted));
+      if (!written.has_value()) continue;
+      if (w.random(2) == 0) {
+        co_await use(conn, registered, std::move(granted));
+      } else {
+        static_cast<void>(co_await as_result(conn.send_remote_mr(std::move(granted))));
+      }
+    }
+  }
+
+  task<> borrow(runtime& rt) {
+    connection conn = co_await rt.connect(at(0));
+    const const_local_mr registered = registered_pattern(conn.memory());
+    co_await when_all(use_loans(conn, registered), request(conn, registered));
+    co_await conn.close();
+  }
+
+  task<> live(runtime& rt, unsigned self) {
+    co_await persist([&] { return self == 0 ? accept_all(rt) : borrow(rt); });
+  }
+};
+
+}  // namespace
+
+void play_remote_memory(sim::world& w) {
+  const auto all = start_all<lending_out>(w, 2 + unsigned(w.random(1)));
+  w.run(10min);
+  all->require(all->came_back > 0, "no memory came back");
+}
+
+}  // namespace cordma::test
