@@ -26,6 +26,8 @@ constexpr std::array all{
                   play_connecting, robust},
     sim::scenario{"prepared", "connections by texts, some of them damaged", play_prepared},
     sim::scenario{"stops", "programs that are stopped in the middle of everything", play_stops},
+    sim::scenario{"collectives", "operations of groups, several at once", play_collectives},
+    sim::scenario{"dying-ranks", "ranks that go on without one that dies", play_dying_ranks},
 };
 
 }  // namespace

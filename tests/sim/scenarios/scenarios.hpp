@@ -20,5 +20,7 @@ void play_datagrams(sim::world& w);
 void play_connecting(sim::world& w);
 void play_prepared(sim::world& w);
 void play_stops(sim::world& w);
+void play_collectives(sim::world& w);
+void play_dying_ranks(sim::world& w);
 
 }  // namespace cordma::test
