@@ -28,6 +28,8 @@ constexpr std::array all{
     sim::scenario{"stops", "programs that are stopped in the middle of everything", play_stops},
     sim::scenario{"collectives", "operations of groups, several at once", play_collectives},
     sim::scenario{"dying-ranks", "ranks that go on without one that dies", play_dying_ranks},
+    sim::scenario{"key-value", "a store whose histories are linearizable, and who uses it dies",
+                  play_key_value, robust},
 };
 
 }  // namespace
