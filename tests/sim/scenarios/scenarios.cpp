@@ -30,6 +30,8 @@ constexpr std::array all{
     sim::scenario{"dying-ranks", "ranks that go on without one that dies", play_dying_ranks},
     sim::scenario{"key-value", "a store whose histories are linearizable, and who uses it dies",
                   play_key_value, robust},
+    sim::scenario{"restarts", "hosts in all kinds of trouble, which end well afterwards",
+                  play_restarts},
 };
 
 }  // namespace

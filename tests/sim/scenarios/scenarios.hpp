@@ -23,5 +23,6 @@ void play_stops(sim::world& w);
 void play_collectives(sim::world& w);
 void play_dying_ranks(sim::world& w);
 void play_key_value(sim::world& w);
+void play_restarts(sim::world& w);
 
 }  // namespace cordma::test
