@@ -32,6 +32,9 @@ constexpr std::array all{
                   play_key_value, robust},
     sim::scenario{"restarts", "hosts in all kinds of trouble, which end well afterwards",
                   play_restarts},
+    sim::scenario{"example-echo", "the example 08_rpc_echo", play_echo_example},
+    sim::scenario{"example-key-value", "the example 09_key_value", play_key_value_example},
+    sim::scenario{"example-ring", "the example 13_ring_hello", play_ring_example},
 };
 
 }  // namespace

@@ -24,5 +24,8 @@ void play_collectives(sim::world& w);
 void play_dying_ranks(sim::world& w);
 void play_key_value(sim::world& w);
 void play_restarts(sim::world& w);
+void play_echo_example(sim::world& w);
+void play_key_value_example(sim::world& w);
+void play_ring_example(sim::world& w);
 
 }  // namespace cordma::test
