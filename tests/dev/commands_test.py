@@ -16,7 +16,8 @@ class Commands(fakes.ProjectCase):
 
     def test_setup_that_fails_passes_its_exit_status_on(self):
         self.processes.answers = {"setup.sh": (100, "")}
-        for command in (["demo"], ["test"], ["bench"], ["soak"], ["check"], ["reference"]):
+        for command in (["demo"], ["test"], ["bench"], ["soak"], ["check"], ["reference"],
+                        ["sim"]):
             self.assertEqual(self.dev(*command), (100, "", ""))
 
     def test_the_demo_takes_the_place_of_dev(self):
@@ -49,6 +50,22 @@ class Commands(fakes.ProjectCase):
             "dev: no way 'pigeon' to connect; there is: tcp, unix, rdma_cm, raw, psk, certificate\n"
             "dev: './dev help' lists the commands.\n")))
         self.assertEqual(self.processes.calls, [])
+
+    def test_the_simulation_plays_the_seeds_that_ever_failed_before_new_ones(self):
+        self.configured("build")
+        self.dev("sim", "standard", "--minutes", "3")
+        program = "tests/sim/scenarios/cordma-sim-scenarios"
+        self.assertEqual(self.processes.lines(), [
+            "tests/support/setup.sh build", f"ninja -C build --quiet {program}",
+            f"{self.root}/build/{program} --known {self.root}/tests/sim/seeds.txt standard "
+            "--minutes 3"])
+        self.assertEqual(self.processes.calls[-1].how, "replace in /started/in")
+
+    def test_the_simulation_plays_one_seed_alone(self):
+        for alone in (["--seed", "7"], ["--seed=7"], ["--help"]):
+            self.dev("sim", *alone)
+            self.assertEqual(self.processes.lines()[-1].partition("-scenarios ")[2],
+                             " ".join(alone))
 
     def test_vm_runs_a_command_where_dev_was_started(self):
         self.with_guest()

@@ -28,6 +28,12 @@ class BenchArguments:
 
 
 @dataclasses.dataclass
+class SimArguments:
+    sanitizer: str
+    rest: list  # For cordma-sim-scenarios.
+
+
+@dataclasses.dataclass
 class SoakArguments:
     device: str
     name: str | None
@@ -74,6 +80,10 @@ def test(arguments):
     sanitizer, rest = take("--sanitize", arguments)
     device, rest = take("--device", rest)
     return TestArguments(device, sanitizer, rest)
+
+
+def sim(arguments):
+    return SimArguments(*take("--sanitize", arguments))
 
 
 def bench(arguments):

@@ -106,8 +106,8 @@ def sanitizing_compiler(project, sanitizer):
     raise errors.Failure(f"no clang++ here can build with -fsanitize={sanitizer.kinds}")
 
 
-def build_sanitized(project, name):
-    """Builds for `address` or `thread`. Returns the build's folder."""
+def build_sanitized(project, name, targets=()):
+    """Builds for `address` or `thread`, all or some targets. Returns the build's folder."""
     if name not in SANITIZERS:
         raise errors.UsageError(f"no sanitizer '{name}': address or thread")
     sanitizer = SANITIZERS[name]
@@ -116,5 +116,5 @@ def build_sanitized(project, name):
         variables["CXX"] = cached(project, sanitizing_compiler(project, sanitizer))
     configure(project, sanitizer.folder,
               (*TOGETHER, f"-Db_sanitize={sanitizer.kinds}", *SANITIZED), **variables)
-    build(project, sanitizer.folder)
+    build(project, sanitizer.folder, targets)
     return sanitizer.folder

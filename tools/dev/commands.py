@@ -40,6 +40,26 @@ def reference(project, given):
     return project.run(["tests/docs/reference.py", str(project.root), builds.REFERENCE])
 
 
+# Options that ask for one seed, or a text: no other seed is played beside it.
+SIM_ALONE = ("--seed", "--plan", "--trace", "--known", "--help", "-h")
+SIM_PROGRAM = "tests/sim/scenarios/cordma-sim-scenarios"
+SIM_KNOWN = "tests/sim/seeds.txt"
+
+
+def sim(project, given):
+    asked = arguments.sim(given)
+    project.setup("build", *(["check"] if asked.sanitizer else []))
+    if asked.sanitizer:
+        folder = builds.build_sanitized(project, asked.sanitizer, [SIM_PROGRAM])
+    else:
+        folder = builds.PLAIN
+        builds.build_plain(project, [SIM_PROGRAM])
+    is_alone = any(word.partition("=")[0] in SIM_ALONE for word in asked.rest)
+    known = [] if is_alone else ["--known", str(project.root / SIM_KNOWN)]
+    return project.replace([str(project.root / folder / SIM_PROGRAM), *known, *asked.rest],
+                           project.started_in)
+
+
 def soak(project, given):
     return campaigns.soak(project, arguments.soak(given))
 
@@ -53,7 +73,7 @@ def vm(project, given):
 
 
 COMMANDS = {"demo": demo, "test": test, "bench": bench, "check": check, "soak": soak, "vm": vm,
-            "reference": reference}
+            "reference": reference, "sim": sim}
 
 
 def run(project, given):
