@@ -1,7 +1,9 @@
+#include "abi/attributes.hpp"
 #include "abi/simulated_host.hpp"
 #include "node/gid_table.hpp"
 #include "node/node.hpp"
 #include "node/port.hpp"
+#include "qp/queue_pair.hpp"
 
 #include <algorithm>
 #include <cerrno>
