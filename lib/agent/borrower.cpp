@@ -191,9 +191,14 @@ void borrower::take_terms(holding& h, const frame& f) noexcept {
 void borrower::open(holding& h, time_point since) noexcept {
   const duration lease = h.question.frame.duration;
   h.state.move_to(holding_state::open);
-  if (context_.witness != nullptr) context_.witness->borrowed(h.remote.address(), h.remote.rkey());
-  h.block->grant(h.block->access(), since + lease - margin_of(lease));
-  context_.executor.rearm(h, h.block->usable_until());
+  use_until(h, since + lease - margin_of(lease));
+}
+
+void borrower::use_until(holding& h, time_point until) noexcept {
+  h.block->grant(h.block->access(), until);
+  context_.executor.rearm(h, until);
+  if (context_.witness != nullptr)
+    context_.witness->borrowed(h.remote.address(), h.remote.rkey(), until);
 }
 
 void borrower::granted(holding& h, const frame& terms) noexcept {
@@ -217,7 +222,8 @@ remote_mr borrower::borrow_inline(const loan_terms& terms, verbs::access access,
   h.isolation = terms.isolation;
   h.block->grant(access, until);
   h.remote = {terms.address, std::size_t(terms.length), terms.rkey, *h.block};
-  if (context_.witness != nullptr) context_.witness->borrowed(h.remote.address(), h.remote.rkey());
+  if (context_.witness != nullptr)
+    context_.witness->borrowed(h.remote.address(), h.remote.rkey(), until);
   ++context_.counters.borrowed;
   holdings_.push_back(h);
   number = h.tag;
@@ -257,10 +263,7 @@ task<> borrower::renew(holding& h, time_span lease) {
 void borrower::renewed(holding& h, duration lease) noexcept {
   if (h.state == holding_state::returned) return forget(h);
   const time_point until = after(h.asked_at, lease - margin_of(lease));
-  if (h.state == holding_state::open && until > h.block->usable_until()) {
-    h.block->grant(h.block->access(), until);
-    context_.executor.rearm(h, until);
-  }
+  if (h.state == holding_state::open && until > h.block->usable_until()) use_until(h, until);
   h.answered.set();
 }
 

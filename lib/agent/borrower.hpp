@@ -75,6 +75,7 @@ class borrower {
   [[nodiscard]] duration margin_of(duration lease) const noexcept;
   void check_request(std::size_t size_bytes, const remote_mr_request& options) const;
 
+  void use_until(holding& h, time_point until) noexcept;
   void refuse(holding& h, errc why) noexcept;
   static void on_timer(timer& self) noexcept;
   static void on_returned(control_channel::outgoing& notice) noexcept;

@@ -260,7 +260,7 @@ void lender::hand_over(grant& g, unsigned slot) noexcept {
 void lender::on_timer(timer& self) noexcept {
   auto& g = static_cast<grant&>(self);
   switch (g.state.now()) {
-    case grant_state::open: return g.lender->end(g, loan_end_reason::expired);
+    case grant_state::open: return g.lender->expire(g);
     case grant_state::asked: ++g.lender->context_.counters.forced; return g.lender->close(g);
     case grant_state::invalidating:
       // The device does not get to the invalidation. In ERROR the queue pair lets nobody in, and
@@ -268,6 +268,13 @@ void lender::on_timer(timer& self) noexcept {
       return g.lender->context_.break_connection(errc::timed_out, "revoke");
     default: return;
   }
+}
+
+void lender::expire(grant& g) noexcept {
+  const bool is_known_to_holder = g.tag != 0;
+  if (context_.witness != nullptr && is_known_to_holder)
+    context_.witness->expired(g.remote.address(), g.remote.rkey());
+  end(g, loan_end_reason::expired);
 }
 
 // ---- waiting, invalidating ----------------------------------------------------------------------

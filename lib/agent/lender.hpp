@@ -68,6 +68,7 @@ class lender {
   void on_bound(grant& g) noexcept;
   void answer(grant& g, const agent_protocol::frame& f) noexcept;
   void witness(const grant& g) const noexcept;
+  void expire(grant& g) noexcept;
   void open(grant& g) noexcept;
   void rearm(grant& g, time_point expires) noexcept;
   void close(grant& g, bool window_is_invalid = false) noexcept;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cordma/base/time.hpp>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -17,8 +19,10 @@ class lease_witness {
                     bool is_writable) noexcept = 0;
   /// Nobody can use the memory any more. \param by_holder  the holder has given it back.
   virtual void taken_back(std::uint64_t address, std::uint32_t rkey, bool by_holder) noexcept = 0;
-  /// The program may use this memory of a peer's from now on.
-  virtual void borrowed(std::uint64_t address, std::uint32_t rkey) noexcept = 0;
+  /// The lease is over for the owner, who asks the holder for the memory.
+  virtual void expired(std::uint64_t address, std::uint32_t rkey) noexcept = 0;
+  /// The program may use this memory of a peer's until then. Called again when a lease is renewed.
+  virtual void borrowed(std::uint64_t address, std::uint32_t rkey, time_point until) noexcept = 0;
   /// No request of the program's on that memory can begin any more.
   virtual void given_back(std::uint64_t address, std::uint32_t rkey) noexcept = 0;
 

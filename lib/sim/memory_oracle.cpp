@@ -91,8 +91,17 @@ void memory_oracle::taken_back(const host_state& owner, std::uint64_t address, s
   leases_[rkey].pop_back();
 }
 
-void memory_oracle::borrowed(std::uint64_t address, std::uint32_t rkey) {
-  if (lease* const one = find(address, rkey)) one->is_held = true;
+void memory_oracle::expired(const host_state& owner, std::uint64_t address, std::uint32_t rkey) {
+  const lease* const one = find(address, rkey);
+  if (one != nullptr && one->is_held && one->usable_until > world_.now())
+    world_.find("a lease ended at its owner, host " + owner.name() + ", before its holder's end");
+}
+
+void memory_oracle::borrowed(std::uint64_t address, std::uint32_t rkey, time_point until) {
+  lease* const one = find(address, rkey);
+  if (one == nullptr) return;
+  one->is_held = true;
+  one->usable_until = until;
 }
 
 void memory_oracle::given_back(std::uint64_t address, std::uint32_t rkey) {
@@ -110,9 +119,13 @@ void host_leases::taken_back(std::uint64_t address, std::uint32_t rkey, bool by_
   host_.world().memory().taken_back(host_, address, rkey, by_holder);
 }
 
-void host_leases::borrowed(std::uint64_t address, std::uint32_t rkey) noexcept {
+void host_leases::expired(std::uint64_t address, std::uint32_t rkey) noexcept {
+  host_.world().memory().expired(host_, address, rkey);
+}
+
+void host_leases::borrowed(std::uint64_t address, std::uint32_t rkey, time_point until) noexcept {
   host_.world().note("borrows the memory of key {}", host_, rkey);
-  host_.world().memory().borrowed(address, rkey);
+  host_.world().memory().borrowed(address, rkey, until);
 }
 
 void host_leases::given_back(std::uint64_t address, std::uint32_t rkey) noexcept {

@@ -39,7 +39,8 @@ class memory_oracle {
   void taken_back(const host_state& owner, std::uint64_t address, std::uint32_t rkey,
                   bool by_holder);
   /// Hosts are in one process: no two have memory at one address.
-  void borrowed(std::uint64_t address, std::uint32_t rkey);
+  void expired(const host_state& owner, std::uint64_t address, std::uint32_t rkey);
+  void borrowed(std::uint64_t address, std::uint32_t rkey, time_point until);
   void given_back(std::uint64_t address, std::uint32_t rkey);
 
  private:
@@ -49,6 +50,7 @@ class memory_oracle {
     std::size_t bytes = 0;
     bool is_writable = false;
     bool is_held = false;  ///< The peer's program may use it.
+    time_point usable_until{};
   };
   /// Memory of requests that have not ended, by address.
   struct posted_memory {
@@ -71,7 +73,8 @@ class host_leases final : public cordma::detail::lease_witness {
   void lent(std::uint64_t address, std::size_t bytes, std::uint32_t rkey,
             bool is_writable) noexcept override;
   void taken_back(std::uint64_t address, std::uint32_t rkey, bool by_holder) noexcept override;
-  void borrowed(std::uint64_t address, std::uint32_t rkey) noexcept override;
+  void expired(std::uint64_t address, std::uint32_t rkey) noexcept override;
+  void borrowed(std::uint64_t address, std::uint32_t rkey, time_point until) noexcept override;
   void given_back(std::uint64_t address, std::uint32_t rkey) noexcept override;
 
  private:

@@ -14,7 +14,7 @@ constexpr std::array<std::string_view, decision_kinds> kind_names{"fault", "netw
 
 [[noreturn]] void refuse(std::string_view what, std::string_view text) {
   throw std::system_error{EINVAL, std::generic_category(),
-                          "plan: " + std::string{what} + " '" + std::string{text} + "'"};
+                          std::string{"plan: "}.append(what).append(" '").append(text).append("'")};
 }
 
 /// Calls `f` with each part of `text` between two of `separator`.
@@ -72,8 +72,12 @@ decision_set decision_set::parse(std::string_view text) {
 
 std::string plan::text() const {
   std::string made;
-  for (std::size_t k = 0; k < decision_kinds; ++k)
-    made += (k == 0 ? "" : " ") + std::string{kind_names[k]} + '=' + kept_[k].text();
+  for (std::size_t k = 0; k < decision_kinds; ++k) {
+    if (k > 0) made += ' ';
+    made += kind_names[k];
+    made += '=';
+    made += kept_[k].text();
+  }
   return made;
 }
 

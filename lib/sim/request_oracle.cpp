@@ -177,10 +177,12 @@ void request_oracle::sent(queue& q, const ibv_send_wr& wr) {
       q.sends_all_signaled = made.sq_sig_all != 0;
       if (q.qp->qp_type == IBV_QPT_RC)
         q.peer = {host_of(attributes.ah_attr.grh.dgid), attributes.dest_qp_num};
+      if (const host_state* const peer = world_.host_at(q.peer.first))
+        q.peer_incarnation = peer->incarnation();
     }
   }
   const request& made = q.sends.add(request_of(q, wr));
-  if (is_message(wr.opcode)) {
+  if (is_message(wr.opcode) && reaches_peer(q)) {
     in_flight_[q.peer].push_back({.bytes = bytes_of(made.memory),
                                   .hash = made.hash,
                                   .has_data = wr.opcode != IBV_WR_RDMA_WRITE_WITH_IMM});
@@ -189,10 +191,16 @@ void request_oracle::sent(queue& q, const ibv_send_wr& wr) {
   }
 }
 
+/// A later process of the peer's host may have a queue pair of that number, too.
+bool request_oracle::reaches_peer(const queue& q) const {
+  const host_state* const peer = world_.host_at(q.peer.first);
+  return peer != nullptr && peer->incarnation() == q.peer_incarnation;
+}
+
 /// Takes the last request back, which the device did not take.
 void request_oracle::not_sent(queue& q) {
   const request& last = q.sends.requests.back();
-  if (is_message(last.opcode)) {
+  if (is_message(last.opcode) && reaches_peer(q)) {
     in_flight_[q.peer].pop_back();
   } else if (last.is_lent) {
     memory_.take_back(*q.host, last.memory);
@@ -257,10 +265,18 @@ int request_oracle::poll_cq(ibv_cq* cq, int most, ibv_wc* completions) {
 
 void request_oracle::completed(const host_state& host, const ibv_cq* cq, const ibv_wc& wc) {
   const bool succeeded = wc.status == IBV_WC_SUCCESS;
+  const std::uint64_t number = ended_by(host, cq, wc);
+  if (wc.status == IBV_WC_WR_FLUSH_ERR) {
+    const auto flushed = queues_.find({host.number(), wc.qp_num});
+    const bool is_first =
+        flushed == queues_.end() || !std::exchange(flushed->second.is_flushed, true);
+    if (is_first)
+      world_.note("flushes request {} of qp {}, and all behind it", host, number, wc.qp_num);
+    return;
+  }
   world_.note(succeeded ? "completes request {} of qp {}, {} bytes"
                         : "fails request {} of qp {}: status {}",
-              host, ended_by(host, cq, wc), wc.qp_num,
-              succeeded ? wc.byte_len : std::uint32_t{wc.status});
+              host, number, wc.qp_num, succeeded ? wc.byte_len : std::uint32_t{wc.status});
 }
 
 /// Returns the number of the request that has ended; 0: it is unknown.

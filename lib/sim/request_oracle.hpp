@@ -64,6 +64,8 @@ class request_oracle {
     ibv_qp* qp = nullptr;
     bool sends_all_signaled = false;
     queue_name peer{};  ///< if it is a reliable connection
+    std::uint64_t peer_incarnation = 0;
+    bool is_flushed = false;
     posted sends, receives;
   };
   struct shared_queue {
@@ -82,6 +84,7 @@ class request_oracle {
 
   queue& queue_of(const context& on, ibv_qp* qp);
   request request_of(const queue& q, const ibv_send_wr& wr) const;
+  [[nodiscard]] bool reaches_peer(const queue& q) const;
   void drop(const host_state& host, const posted& requests);
   void sent(queue& q, const ibv_send_wr& wr);
   void not_sent(queue& q);

@@ -128,7 +128,7 @@ TEST_CASE("a peer may write what was lent by that key, until it is taken back", 
 TEST_CASE("memory that ends at its owner before its holder is done is found", "[sim]") {
   judged j;
   j.memory.lent(j.a, 1000, 100, 7, true);
-  j.memory.borrowed(1000, 7);
+  j.memory.borrowed(1000, 7, time_point::max());
   CHECK_THAT(j.after([&] { j.memory.taken_back(j.a, 1000, 7, true); }),
              Catch::StartsWith("host a took memory back that its holder still uses"));
 }
@@ -136,14 +136,29 @@ TEST_CASE("memory that ends at its owner before its holder is done is found", "[
 TEST_CASE("an owner may take memory back whenever its holder does not return it", "[sim]") {
   judged j;
   j.memory.lent(j.a, 1000, 100, 7, true);
-  j.memory.borrowed(1000, 7);
+  j.memory.borrowed(1000, 7, time_point::max());
   CHECK(j.after([&] { j.memory.taken_back(j.a, 1000, 7, false); }) == "");
 }
 
 TEST_CASE("a holder that has given memory back uses it no more", "[sim]") {
   judged j;
   j.memory.lent(j.a, 1000, 100, 7, true);
-  j.memory.borrowed(1000, 7);
+  j.memory.borrowed(1000, 7, time_point::max());
   j.memory.given_back(1000, 7);
   CHECK(j.after([&] { j.memory.taken_back(j.a, 1000, 7, true); }) == "");
+}
+
+TEST_CASE("a lease that ends at its owner before its holder's end is found", "[sim]") {
+  judged j;
+  j.memory.lent(j.a, 1000, 100, 7, true);
+  j.memory.borrowed(1000, 7, j.world.now() + 1us);
+  CHECK(j.after([&] {
+    j.memory.borrowed(1000, 7, j.world.now());
+    j.memory.expired(j.a, 1000, 7);
+  }) == "");
+  CHECK_THAT(j.after([&] {
+    j.memory.borrowed(1000, 7, j.world.now() + 1us);
+    j.memory.expired(j.a, 1000, 7);
+  }),
+             Catch::StartsWith("a lease ended at its owner, host a, before its holder's end"));
 }
