@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace cordma::sim {
@@ -48,7 +49,11 @@ class session {
         next_seed_{asked.first_seed},
         ends_at_{wall_clock::now() +
                  std::chrono::duration_cast<wall_clock::duration>(
-                     std::chrono::duration<double, std::ratio<60>>{asked.minutes})} {}
+                     std::chrono::duration<double, std::ratio<60>>{asked.minutes})} {
+    for (const scenario* const s : asked.scenarios)
+      for (const command_line::profile& p : asked.profiles)
+        if (is_for(*s, p)) plays_.emplace_back(s, &p);
+  }
 
   int run() {
     if (!asked_.known.empty()) play_known();
@@ -89,23 +94,19 @@ class session {
       again_.pop_back();
       return one;
     }
-    if (asked_.last_seed ? next_seed_ > *asked_.last_seed : wall_clock::now() >= ends_at_)
+    if (next_play_ == plays_.size()) {
+      next_play_ = 0;
+      is_over_ = asked_.last_seed && *asked_.last_seed - next_seed_ < seed_block::seeds_max;
+      next_seed_ += seed_block::seeds_max;
+    }
+    if (is_over_ || plays_.empty() || (!asked_.last_seed && wall_clock::now() >= ends_at_))
       return {.first = {}, .count = 0};
     std::uint64_t count = seed_block::seeds_max;
-    if (asked_.last_seed) count = std::min(count, *asked_.last_seed - next_seed_ + 1);
-    const seed_block made{.first = {.what = asked_.scenarios[scenario_],
-                                    .seed = next_seed_,
-                                    .wanted = asked_.profiles[profile_].wanted,
-                                    .kept = asked_.kept},
-                          .count = count};
-    do {
-      if (++profile_ < asked_.profiles.size()) continue;
-      profile_ = 0;
-      if (++scenario_ < asked_.scenarios.size()) continue;
-      scenario_ = 0;
-      next_seed_ += count;
-    } while (!is_for(*asked_.scenarios[scenario_], asked_.profiles[profile_]));
-    return made;
+    if (asked_.last_seed) count = std::min(count - 1, *asked_.last_seed - next_seed_) + 1;
+    const auto& [what, with] = plays_[next_play_++];
+    return {
+        .first = {.what = what, .seed = next_seed_, .wanted = with->wanted, .kept = asked_.kept},
+        .count = count};
   }
 
   /// A scenario whose programs do not cope with errors is played without these, unless it is asked
@@ -202,7 +203,10 @@ class session {
 
   const command_line& asked_;
   std::uint64_t next_seed_;
-  std::size_t scenario_ = 0, profile_ = 0;
+  std::vector<std::pair<const scenario*, const command_line::profile*>>
+      plays_;  ///< one after the other
+  std::size_t next_play_ = 0;
+  bool is_over_ = false;
   std::vector<seed_block> again_;
   const wall_clock::time_point began_ = wall_clock::now();
   const wall_clock::time_point ends_at_;

@@ -205,6 +205,15 @@ TEST_CASE("all scenarios are played by all profiles that they are for", "[sim]")
   CHECK_THAT(seen.text, Contains("50 seeds from 1, "));  // No hostile ones of "rare".
   const ending hostile = run({"--seeds", "1..10", "--profile", "hostile"}, all);
   CHECK_THAT(hostile.text, Contains("20 seeds from 1, "));
+  const ending first =
+      run({"rare", "--seeds", "1..10", "--profile", "hostile", "--profile", "none"});
+  CHECK_THAT(first.text, Contains("10 seeds from 1, "));
+}
+
+TEST_CASE("the greatest seed is the last one", "[sim]") {
+  const ending seen = run({"sound", "--seed", "18446744073709551615", "--profile", "none"});
+  CHECK(seen.status == 0);
+  CHECK_THAT(seen.text, Contains("1 seeds from 18446744073709551615, "));
 }
 
 TEST_CASE("known seeds are played first", "[sim]") {
