@@ -107,6 +107,9 @@ void connection_state::await_late_acks() noexcept {
   if (is_late || (qp.sends().is_idle() && has_told_end())) {
     return end_with_peer();
   }
+  // Requests that were posted since the last beat, and raise no CQE, end with another one.
+  const bool needs_beat = !qp.sends().will_end_all() && completes_beats();
+  if (needs_beat && (!beat_ || beat_->has_ended())) beat();
   executor.arm(*this, executor.after(late_ack_interval));
 }
 

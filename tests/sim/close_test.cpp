@@ -1,0 +1,58 @@
+#include "open_network.hpp"
+
+#include <cordma/messages/message_stream.hpp>
+#include <cordma/sim.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr unsigned messages = 40;
+
+/// Receives until the client has closed. A stream's credits go back with no end that is asked for.
+task<> receive_all(runtime& rt, const sim::host& here) {
+  listener listening = rt.listen(here.endpoint(test::sim_port));
+  message_stream stream{co_await listening.accept()};
+  for (;;) {
+    const auto next = co_await as_result(stream.receive());
+    if (!next.has_value()) co_return;
+    co_await sleep_for(1us);
+  }
+}
+
+/// Returns how long the client's close takes.
+duration time_to_close(std::uint64_t seed) {
+  sim::world w{seed};
+  sim::host& server = w.add_host("server");
+  sim::host& client = w.add_host("client");
+  duration taken{};
+  const auto ask = [&](runtime& rt) -> task<> {
+    co_await sleep_for(1ms);  // The server listens by then.
+    message_stream stream{co_await rt.connect(server.endpoint(test::sim_port))};
+    const std::array<std::byte, 64> text{};
+    for (unsigned n = 0; n < messages; ++n) co_await stream.send(text);
+    const time_point began = w.now();
+    co_await stream.close();
+    taken = w.now() - began;
+  };
+  server.start([&](runtime& rt) { return receive_all(rt, server); }, test::open_network);
+  client.start(ask, test::open_network);
+  w.run();
+  return taken;
+}
+
+}  // namespace
+
+TEST_CASE("a close does not wait for requests whose ends nobody asked for", "[sim]") {
+  duration longest{};
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) longest = std::max(longest, time_to_close(seed));
+  CHECK(longest < 100ms);
+}
