@@ -65,6 +65,16 @@ class collective_run {
  public:
   collective_run(const cast& all, group& g, const collective_call& c) : all_{all}, g_{g}, c_{c} {}
 
+  /// Runs the operation. \errors  also a finding, if the operation fails.
+  task<> must_run() {
+    const auto ended = co_await as_result(run());
+    if (!ended.has_failure()) co_return;
+    all_.w.fail("collective " + std::to_string(int(c_.kind)) + ", " + std::to_string(c_.count) +
+                " elements, root " + std::to_string(c_.root) + ", rank " +
+                std::to_string(g_.rank()) + " of " + std::to_string(g_.size()) + ": " +
+                ended.failure().to_string());
+  }
+
   task<> run() {
     switch (c_.kind) {
       case collective::barrier: return g_.barrier();
@@ -210,7 +220,7 @@ struct collecting : cast {
           collective_call own = c;
           own.root %= g.size();
           collective_run run{*this, g, own};
-          co_await run.run();
+          co_await run.must_run();
         });
       }
       co_return;

@@ -82,11 +82,19 @@ struct cast {
   unsigned to_be_started = 0;  ///< programs of killed hosts
 };
 
-/// Starts the program of a host, `play->live(rt, number)`.
+/// Starts the program of a host, `play->live(rt, number)`: again, if there is no device for it.
 template <std::derived_from<cast> Play>
 void start(const std::shared_ptr<Play>& play, unsigned number) {
-  play->hosts[number]->start([play, number](runtime& rt) { return play->live(rt, number); },
-                             open_network);
+  const auto program = [play, number](runtime& rt) { return play->live(rt, number); };
+  try {
+    play->hosts[number]->start(program, open_network);
+  } catch (const error&) {
+    ++play->to_be_started;
+    play->w.after(std::chrono::milliseconds{1}, [play, number] {
+      --play->to_be_started;
+      start(play, number);
+    });
+  }
 }
 
 /// Makes what the programs share, and starts a program on each of `count` hosts.
