@@ -1,6 +1,7 @@
 #pragma once
 
-#include <atomic>
+#include <cordma/detail/base/step.hpp>
+
 #include <memory>
 
 namespace cordma::detail {
@@ -34,10 +35,10 @@ class published_list {
 
  private:
   struct node {
-    const T* item;
-    const node* before;
+    modelled_data<const T*> item;
+    modelled_data<const node*> before;
   };
-  std::atomic<const node*> newest_{nullptr};
+  modelled_atomic<const node*> newest_{nullptr};
 };
 
 }  // namespace cordma::detail

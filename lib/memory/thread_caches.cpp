@@ -6,6 +6,7 @@
 #include <cordma/detail/base/assert.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -160,8 +161,8 @@ void thread_caches::flush() noexcept {
 
 std::size_t thread_caches::in_use_bytes() const noexcept {
   const auto lock = pool_->hold();
-  std::ptrdiff_t sum = pool_->shared.in_use_.load(std::memory_order_acquire);
-  for (const auto& one : pool_->all) sum += one->in_use_.load(std::memory_order_acquire);
+  std::ptrdiff_t sum = pool_->shared.in_use_.value();
+  for (const auto& one : pool_->all) sum += one->in_use_.value();
   // Other threads change their counts during the sum.
   return std::size_t(std::max(sum, std::ptrdiff_t{0}));
 }

@@ -1,11 +1,11 @@
 #pragma once
 
 #include "block_list.hpp"
+#include "bytes_in_use.hpp"
 
 #include <cordma/detail/memory/memory_block.hpp>
 
 #include <array>
-#include <atomic>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -66,12 +66,10 @@ class alignas(64) thread_cache {
 
   /// Counts bytes as used, or, negative, as freed; another thread may have counted them as used.
   void count(std::ptrdiff_t bytes) noexcept {
-    // A single writer needs no locked instruction. Release: a reader that sees no bytes in use also
-    // sees that this thread has finished.
     if (shared_) [[unlikely]]
-      in_use_.fetch_add(bytes, std::memory_order_release);
+      in_use_.add_shared(bytes);
     else
-      in_use_.store(in_use_.load(std::memory_order_relaxed) + bytes, std::memory_order_release);
+      in_use_.add(bytes);
   }
 
  private:
@@ -104,7 +102,7 @@ class alignas(64) thread_cache {
   bool shared_;
   block_list<memory_block> blocks_;
   std::array<block_list<memory_block>, kept_sizes> pieces_;
-  std::atomic<std::ptrdiff_t> in_use_{0};
+  bytes_in_use in_use_;
   const memory_block::kind& blocks_of_;
   unsigned id_ = 0;  ///< jemalloc's identifier
 };

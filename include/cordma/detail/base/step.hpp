@@ -1,5 +1,9 @@
 #pragma once
 
+#ifdef CORDMA_MODEL
+#include <model/model.hpp>
+#endif
+
 #include <atomic>
 
 namespace cordma {
@@ -7,6 +11,9 @@ namespace cordma {
 // This header defines the accesses by which threads interact while an executor decides to sleep. In
 // the explorer's build (CORDMA_EXPLORE, see tests/explore) another thread may run before each
 // access; in all other builds the accesses use the plain types.
+//
+// In the model checker's build (CORDMA_MODEL, see tests/model) the atomics read what C++ allows,
+// and accesses to data that are in no order are found.
 
 #ifdef CORDMA_EXPLORE
 
@@ -40,11 +47,38 @@ class step_atomic {
   std::atomic<T> value_;
 };
 
+#elif defined(CORDMA_MODEL)
+
+template <class T>
+using step_atomic = model::atomic<T>;
+
 #else
 
 template <class T>
 using step_atomic = std::atomic<T>;
 
 #endif
+
+namespace detail {
+
+#ifdef CORDMA_MODEL
+
+template <class T>
+using modelled_atomic = model::atomic<T>;
+template <class T>
+using modelled_data = model::data<T>;
+
+#else
+
+/// An atomic by which no thread decides to sleep.
+template <class T>
+using modelled_atomic = std::atomic<T>;
+/// Plain data that threads share.
+template <class T>
+using modelled_data = T;
+
+#endif
+
+}  // namespace detail
 
 }  // namespace cordma

@@ -70,7 +70,7 @@ class mailbox {
   struct call {
     virtual ~call() = default;
     virtual void run() noexcept {}
-    call* next_ = nullptr;
+    modelled_data<call*> next_ = nullptr;
   };
   template <class F>
   struct call_of final : call {

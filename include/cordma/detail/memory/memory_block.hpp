@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/detail/base/step.hpp>
 #include <cordma/verbs/access.hpp>
 
 #include <atomic>
@@ -124,7 +125,7 @@ class alignas(64) memory_block {
   void dispose() noexcept { kind_.on_release(*this, kind_.context); }
 
   // generation << 32 | holders: one word, so that both are read and changed in one step.
-  std::atomic<std::uint64_t> word_{0};
+  detail::modelled_atomic<std::uint64_t> word_{0};
   kind kind_{};
   void* address_ = nullptr;
   union {

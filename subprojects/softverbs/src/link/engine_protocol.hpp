@@ -102,7 +102,7 @@ class engine_protocol {
   step_atomic<bool> polls_seen_{false};  ///< since the last check of the engine
   step_atomic<bool> asleep_{false};
   step_atomic<bool> watching_{false};  ///< the engine checks polled_ within watch_period_max
-  std::atomic<bool> stopping_{false};
+  modelled_atomic<bool> stopping_{false};
   engine_world& world_;
 
   step_mutex duty_;  ///< held while polled_ and the doorbells change

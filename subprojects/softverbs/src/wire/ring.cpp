@@ -40,7 +40,7 @@ void ring_producer::attach(ring_view view) noexcept {
 ring_answer ring_producer::reserve(std::size_t bytes, std::byte*& to) noexcept {
   const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
   // Under the explorer, each call reads the head: an earlier run must not influence a later one.
-  if (bound(false, true) || tail - head_seen_ + bytes > ring_bytes) {
+  if (runs_share_state || tail - head_seen_ + bytes > ring_bytes) {
     const std::uint64_t head = view_.control->head.load();
     if (!plausible(tail - head)) return ring_answer::broken;
     head_seen_ = head;

@@ -99,7 +99,7 @@ class ring_producer {
 
  private:
   ring_view view_;
-  std::atomic<std::uint64_t> tail_{0};  ///< written under the lock; atomic for has_space()
+  modelled_atomic<std::uint64_t> tail_{0};  ///< written under the lock; atomic for has_space()
   std::uint64_t head_seen_ = 0;
 };
 
@@ -134,7 +134,7 @@ class ring_consumer {
 
  private:
   ring_view view_;
-  std::atomic<std::uint64_t> head_{0};  ///< written under the lock; atomic for has_frames()
+  modelled_atomic<std::uint64_t> head_{0};  ///< written under the lock; atomic for has_frames()
   std::uint64_t tail_seen_ = 0;
   std::size_t frame_size_ = 0;
 };

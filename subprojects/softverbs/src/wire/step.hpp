@@ -2,6 +2,10 @@
 
 #include "wire/time.hpp"
 
+#ifdef SOFTVERBS_MODEL
+#include <model/model.hpp>
+#endif
+
 #include <sched.h>
 
 #include <atomic>
@@ -13,14 +17,11 @@ namespace softverbs {
 // The shared words and locks by which threads and processes decide who works and who sleeps: each
 // access is a step. In the explorer's build (tests/explore), its scheduler may run other threads
 // before each step. In all other builds, these are the plain types and empty functions.
+//
+// The model checker's build (SOFTVERBS_MODEL; the checker is not part of this project) has single
+// classes with atomics that read what C++ allows.
 
 #ifdef SOFTVERBS_EXPLORE
-
-/// A bound that is small in the explorer's build, so that few steps reach it.
-template <class T>
-constexpr T bound(T /*usual*/, T explored) {
-  return explored;
-}
 
 /// The explorer defines these.
 namespace explorer {
@@ -78,14 +79,15 @@ class step_mutex {
 
 #else
 
+#ifdef SOFTVERBS_MODEL
 template <class T>
-constexpr T bound(T usual, T /*explored*/) {
-  return usual;
-}
-
+using step_atomic = model::atomic<T>;
+using step_mutex = model::mutex;
+#else
 template <class T>
 using step_atomic = std::atomic<T>;
 using step_mutex = std::mutex;
+#endif
 
 namespace explorer {
 inline void at_step() noexcept {}
@@ -94,11 +96,44 @@ inline bool try_lock(const void*) noexcept { return true; }
 inline void unlock(const void*) noexcept {}
 inline void begin_thread() noexcept {}
 inline void end_thread() noexcept {}
+#ifdef SOFTVERBS_MODEL
+inline void yield() noexcept { model::yield(); }
+#else
 inline void yield() noexcept { ::sched_yield(); }
+#endif
 inline clock::time_point now() noexcept { return clock::now(); }
 inline std::chrono::nanoseconds wait(int, std::chrono::nanoseconds limit) noexcept { return limit; }
 }  // namespace explorer
 
+#endif
+
+#ifdef SOFTVERBS_MODEL
+template <class T>
+using modelled_atomic = model::atomic<T>;
+#else
+/// An atomic by which no thread decides to sleep.
+template <class T>
+using modelled_atomic = std::atomic<T>;
+#endif
+
+/// A bound that is small in the builds of the explorer and of the model checker, so that few steps
+/// reach it.
+template <class T>
+constexpr T bound(T usual, T small) {
+#if defined(SOFTVERBS_EXPLORE) || defined(SOFTVERBS_MODEL)
+  static_cast<void>(usual);
+  return small;
+#else
+  static_cast<void>(small);
+  return usual;
+#endif
+}
+
+/// True where a run finds what the one before has left.
+#ifdef SOFTVERBS_EXPLORE
+inline constexpr bool runs_share_state = true;
+#else
+inline constexpr bool runs_share_state = false;
 #endif
 
 }  // namespace softverbs
