@@ -18,6 +18,7 @@ struct exploration {
 // Each source of scenarios defines one of these.
 std::vector<exploration> explorations_of_mailbox();
 std::vector<exploration> explorations_of_published_list();
+std::vector<exploration> explorations_of_memory();
 
 /// Runs one, prints its counts, and returns its finding. With CORDMA_MODEL_SCENARIO it runs that
 /// one only.
