@@ -19,6 +19,7 @@ struct exploration {
 std::vector<exploration> explorations_of_mailbox();
 std::vector<exploration> explorations_of_published_list();
 std::vector<exploration> explorations_of_memory();
+std::vector<exploration> explorations_of_ring();
 
 /// Runs one, prints its counts, and returns its finding. With CORDMA_MODEL_SCENARIO it runs that
 /// one only.

@@ -29,11 +29,15 @@ TEST_CASE("memory is freed once, behind all uses, in any order", "[model]") {
   check_all(model::explorations_of_memory());
 }
 
+TEST_CASE("no side of a ring sleeps for ever in any order", "[model]") {
+  check_all(model::explorations_of_ring());
+}
+
 TEST_CASE("a million random orders of each scenario have no finding", "[.soak-model]") {
   const std::uint64_t runs = cordma::test::soak::count(1'000'000);
   const std::uint64_t seed = cordma::test::soak::seed();
   for (const auto& all : {model::explorations_of_mailbox(), model::explorations_of_published_list(),
-                          model::explorations_of_memory()})
+                          model::explorations_of_memory(), model::explorations_of_ring()})
     for (const model::exploration& one : all)
       if (one.how.random_runs != 0) CHECK(model::found_by(one, runs, seed) == "");
 }
