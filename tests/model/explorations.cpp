@@ -7,6 +7,13 @@
 
 namespace model {
 
+namespace {
+
+/// Random runs of an ordinary test; a campaign has a million of each scenario.
+constexpr std::uint64_t few_runs = 20'000;
+
+}  // namespace
+
 std::string found_by(const exploration& one, std::uint64_t random_runs, std::uint64_t seed) {
   // NOLINTBEGIN(concurrency-mt-unsafe)
   const char* const only = std::getenv("CORDMA_MODEL_SCENARIO");
@@ -35,6 +42,21 @@ std::string found_by(const exploration& one, std::uint64_t random_runs, std::uin
     return "CORDMA_MODEL_SCENARIO=\"" + std::string{one.name} + "\"\n" + all.finding;
   if (all.runs < least && !is_repeated)
     return "only " + std::to_string(all.runs) + " runs, of " + std::to_string(least);
+  return {};
+}
+
+std::string found_by(const std::vector<exploration>& all) {
+  for (const exploration& one : all)
+    if (const std::string finding = found_by(one, few_runs, 1); !finding.empty()) return finding;
+  return {};
+}
+
+std::string found_at_random(const std::vector<exploration>& all, std::uint64_t runs,
+                            std::uint64_t seed) {
+  for (const exploration& one : all) {
+    if (one.how.random_runs == 0) continue;
+    if (const std::string finding = found_by(one, runs, seed); !finding.empty()) return finding;
+  }
   return {};
 }
 

@@ -20,9 +20,15 @@ std::vector<exploration> explorations_of_mailbox();
 std::vector<exploration> explorations_of_published_list();
 std::vector<exploration> explorations_of_memory();
 std::vector<exploration> explorations_of_ring();
+std::vector<exploration> explorations_of_engine();
 
 /// Runs one, prints its counts, and returns its finding. With CORDMA_MODEL_SCENARIO it runs that
 /// one only.
 std::string found_by(const exploration& one, std::uint64_t random_runs, std::uint64_t seed);
+/// Runs all, up to the first finding.
+std::string found_by(const std::vector<exploration>& all);
+/// Runs the scenarios with random orders only, each so often.
+std::string found_at_random(const std::vector<exploration>& all, std::uint64_t runs,
+                            std::uint64_t seed);
 
 }  // namespace model
