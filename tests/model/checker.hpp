@@ -53,6 +53,8 @@ class checker {
     operation next{};
     bool is_over = false;
     bool is_yielding = false;
+    unsigned awaited = 0;             ///< threads that go first if they can, as bits
+    unsigned untried = 0;             ///< threads that had no turn since the last yield
     bool has_failed_in_vain = false;  ///< a weak compare-exchange, once
   };
   struct choice {
@@ -72,6 +74,7 @@ class checker {
   void go_on();
   [[noreturn]] void leave(ending how);
   [[nodiscard]] bool can_go(unsigned index) const;
+  [[nodiscard]] bool must_wait(unsigned index, unsigned able) const;
   unsigned choose_thread();
   [[nodiscard]] unsigned pick(const unsigned* options, unsigned count, bool is_own_first);
   unsigned choose(unsigned count);

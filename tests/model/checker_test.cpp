@@ -298,6 +298,15 @@ struct waits_for_nobody : model::scenario {
   }
 };
 
+/// Two threads yield to each other until a third one is done.
+struct two_wait_for_one : model::scenario {
+  atomic<bool> done{false};
+  void run(unsigned thread) override {
+    if (thread == 2) return done.store(true);
+    while (!done.load()) model::yield();
+  }
+};
+
 struct weak : model::scenario {
   atomic<int> number{0};
   int failures = 0;
@@ -328,6 +337,11 @@ TEST_CASE("memory that is used too late, freed twice, or never freed is found", 
 TEST_CASE("a thread that waits for nobody in a loop is found", "[model]") {
   const limits bounded{.threads = 1, .preemptions = 1, .steps_max = 100};
   CHECK(finding_of<waits_for_nobody>(bounded).find("no end after 100 steps") == 0);
+}
+
+TEST_CASE("threads that yield let every other one have its turn", "[model]") {
+  const limits bounded{.threads = 3, .preemptions = 3, .stale_reads = 0, .steps_max = 100};
+  CHECK(finding_of<two_wait_for_one>(bounded).empty());
 }
 
 TEST_CASE("a weak compare-exchange fails once in vain", "[model]") {

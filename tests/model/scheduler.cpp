@@ -38,6 +38,7 @@ void checker::begin_thread(unsigned index) {
   one.known.now = threads_[0].known.now;
   one.known.now.times[index] = 1;
   one.is_over = one.is_yielding = one.has_failed_in_vain = false;
+  one.awaited = one.untried = 0;
 }
 
 /// Lets each thread run to its first access, so that the next access of each is known.
@@ -130,6 +131,8 @@ void checker::yield() {
   if (self_ == 0) return;
   if (reduces()) find("a scenario that yields needs a limit of preemptions");
   me().is_yielding = true;
+  // Two threads that yield to each other would keep a third one waiting for ever.
+  me().awaited |= std::exchange(me().untried, ~(1u << self_));
 }
 
 void checker::find(const std::string& what) {
@@ -147,16 +150,23 @@ bool checker::can_go(unsigned index) const {
   return one.next.kind != kind::wait || of.is_set;
 }
 
+bool checker::must_wait(unsigned index, unsigned able) const {
+  return (able >> index & 1) == 0 || (threads_[index].awaited & able & ~(1u << index)) != 0;
+}
+
 /// Returns the thread whose access is next; 0: all threads are over.
 unsigned checker::choose_thread() {
   std::array<unsigned, threads_max> options{};
   unsigned count = 0;
   const auto nth = [&](unsigned n) { return (self_ - 1 + n) % limits_.threads + 1; };
-  const bool is_own_first = steps_ > 0 && can_go(self_) && !me().is_yielding;
+  unsigned able = 0;
+  for (unsigned index = 1; index <= limits_.threads; ++index)
+    able |= (can_go(index) ? 1u : 0u) << index;
+  const bool is_own_first = steps_ > 0 && !must_wait(self_, able) && !me().is_yielding;
   for (unsigned n = 0; n < limits_.threads; ++n)
-    if (can_go(nth(n)) && !threads_[nth(n)].is_yielding) options[count++] = nth(n);
+    if (!must_wait(nth(n), able) && !threads_[nth(n)].is_yielding) options[count++] = nth(n);
   for (unsigned n = 1; count == 0 && n <= limits_.threads; ++n)
-    if (can_go(nth(n))) options[count++] = nth(n);
+    if (!must_wait(nth(n), able)) options[count++] = nth(n);
   if (count == 0) {
     for (unsigned index = 1; index <= limits_.threads; ++index)
       if (!threads_[index].is_over) find("all threads wait for ever:" + waiting());
@@ -165,7 +175,11 @@ unsigned checker::choose_thread() {
   if (is_own_first && preemptions_ >= limits_.preemptions) count = 1;
   const unsigned chosen = pick(options.data(), count, is_own_first);
   if (is_own_first && chosen != self_) ++preemptions_;
-  for (unsigned index = 1; index <= limits_.threads; ++index) threads_[index].is_yielding = false;
+  for (unsigned index = 1; index <= limits_.threads; ++index) {
+    threads_[index].is_yielding = false;
+    threads_[index].awaited &= ~(1u << chosen);
+    threads_[index].untried &= ~(1u << chosen);
+  }
   return chosen;
 }
 
