@@ -19,6 +19,7 @@ struct exploration {
 std::vector<exploration> explorations_of_mailbox();
 std::vector<exploration> explorations_of_published_list();
 std::vector<exploration> explorations_of_memory();
+std::vector<exploration> explorations_of_keys();
 std::vector<exploration> explorations_of_ring();
 std::vector<exploration> explorations_of_engine();
 

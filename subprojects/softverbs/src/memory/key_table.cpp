@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
 #include <new>
-#include <thread>
 #include <type_traits>
 
 namespace softverbs {
@@ -90,7 +90,7 @@ bool key_table::grant(std::uint32_t key, const key_grant& grant) noexcept {
   if (!slot->allocated || slot->key.load(std::memory_order_seq_cst) != 0) return false;
   // A revocation of the slot's last key may still wait for users. A later pin finds the key dead
   // and does not read the grant.
-  while (slot->pins.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
+  while (slot->pins.load(std::memory_order_seq_cst) != 0) modelled_yield();
   slot->grant = grant;
   slot->last_variant = static_cast<std::uint8_t>(key & variant_mask);
   slot->key.store(key, std::memory_order_seq_cst);
@@ -109,13 +109,13 @@ void key_table::clear(key_slot& slot, std::uint32_t live) noexcept {
   slot.pins.fetch_add(1, std::memory_order_seq_cst);
   std::uint32_t found = live;
   if (slot.key.compare_exchange_strong(found, 0, std::memory_order_seq_cst)) {
-    while (slot.pins.load(std::memory_order_seq_cst) != 1) std::this_thread::yield();
+    while (slot.pins.load(std::memory_order_seq_cst) != 1) modelled_yield();
     if (slot.grant.kind != key_kind::region) slots_[slot.grant.parent].windows.fetch_sub(1);
     slot.pins.fetch_sub(1, std::memory_order_release);
     return;
   }
   slot.pins.fetch_sub(1, std::memory_order_release);
-  while (found == 0 && slot.pins.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
+  while (found == 0 && slot.pins.load(std::memory_order_seq_cst) != 0) modelled_yield();
 }
 
 key_error key_table::pin(std::uint32_t key, const void* pd, std::uint32_t qpn, unsigned access,

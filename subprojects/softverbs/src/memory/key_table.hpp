@@ -1,9 +1,10 @@
 #pragma once
 
+#include "wire/step.hpp"
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <utility>
 
 namespace softverbs {
@@ -33,16 +34,16 @@ enum class key_error : std::uint8_t {
 
 /// A slot of the table. The memory of a slot lives as long as the table.
 struct alignas(64) key_slot {
-  std::atomic<std::uint32_t> key{0};   ///< the live 32-bit key; 0: nothing is granted
-  std::atomic<std::uint32_t> pins{0};  ///< current users of `grant`
-  key_grant grant;                     ///< written only while key == 0 and pins == 0
-  std::uint8_t last_variant = 0;       ///< variant of the last key, which the next one lacks
-  bool allocated = false;              ///< under the mutex of the table, like next_free and grants
+  modelled_atomic<std::uint32_t> key{0};   ///< the live 32-bit key; 0: nothing is granted
+  modelled_atomic<std::uint32_t> pins{0};  ///< current users of `grant`
+  key_grant grant;                         ///< written only while key == 0 and pins == 0
+  std::uint8_t last_variant = 0;           ///< variant of the last key, which the next one lacks
+  bool allocated = false;  ///< under the mutex of the table, like next_free and grants
   std::uint32_t next_free = 0;
   /// The number of windows bound to a region. A bind counts the window *before* it pins the region.
   /// A deregistration revokes the key first and reads the count then, so it sees the window.
   /// Revoking the window lowers the count.
-  std::atomic<std::uint32_t> windows{0};
+  modelled_atomic<std::uint32_t> windows{0};
 };
 
 /// Keeps the grant of a key alive while its bytes are used; hold it for one copy at most.
@@ -116,8 +117,8 @@ class key_table {
   const std::uint32_t capacity_;  ///< slots, including the first, which is never used: no key is 0
   /// Memory for all slots. A slot is made when it is first allocated: others take no memory.
   key_slot* const slots_;
-  std::atomic<std::uint32_t> fresh_{1};  ///< this slot and all later ones were never allocated
-  std::mutex mutex_;
+  modelled_atomic<std::uint32_t> fresh_{1};  ///< this slot and all later ones were never allocated
+  modelled_mutex mutex_;
   // The freed slots: a list through next_free, oldest first; 0 ends it.
   std::uint32_t oldest_free_ = 0;
   std::uint32_t newest_free_ = 0;

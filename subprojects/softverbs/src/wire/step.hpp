@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <thread>
 
 namespace softverbs {
 
@@ -110,10 +111,15 @@ inline std::chrono::nanoseconds wait(int, std::chrono::nanoseconds limit) noexce
 #ifdef SOFTVERBS_MODEL
 template <class T>
 using modelled_atomic = model::atomic<T>;
+using modelled_mutex = model::mutex;
+inline void modelled_yield() noexcept { model::yield(); }
 #else
-/// An atomic by which no thread decides to sleep.
+/// An atomic and a mutex by which no thread decides to sleep, and the yield of one that waits for
+/// others.
 template <class T>
 using modelled_atomic = std::atomic<T>;
+using modelled_mutex = std::mutex;
+inline void modelled_yield() noexcept { std::this_thread::yield(); }
 #endif
 
 /// A bound that is small in the builds of the explorer and of the model checker, so that few steps
