@@ -185,11 +185,11 @@ std::vector<exploration> explorations_of_engine() {
   const limits two_long{.threads = 2, .preemptions = 2, .stale_reads = 1};
   const limits three{.threads = 3, .random_runs = 1};
   return {
-      {"engine and a program in event mode", two, 1000,
+      {"engine and a program in event mode", two, 200'000,
        explore<engine_and_program<habit::arms, 1, 4>>},
-      {"engine and a program that polls, then sleeps", two_long, 1000,
+      {"engine and a program that polls, then sleeps", two_long, 30'000,
        explore<engine_and_program<habit::polls_then_arms, 3, 2>>},
-      {"engine and a program that polls, then watches memory", two_long, 1000,
+      {"engine and a program that polls, then watches memory", two_long, 30'000,
        explore<engine_and_program<habit::polls_then_goes, 3, 2>>},
       {"engine, a program in event mode and a peer", three, 0,
        explore<engine_program_and_peer<habit::arms, 2, 4>>},

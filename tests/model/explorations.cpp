@@ -10,7 +10,7 @@ namespace model {
 namespace {
 
 /// Random runs of an ordinary test; a campaign has a million of each scenario.
-constexpr std::uint64_t few_runs = 20'000;
+constexpr std::uint64_t few_runs = 10'000;
 
 }  // namespace
 

@@ -81,11 +81,11 @@ std::vector<exploration> explorations_of_keys() {
   return {
       {"keys, owner and user",
        {.threads = 2, .preemptions = 6, .stale_reads = 4},
-       100,
+       10'000,
        explore<owner_and_user>},
       {"keys, two revoke and one uses",
        {.threads = 3, .preemptions = 3, .stale_reads = 1},
-       100,
+       20'000,
        explore<revokers_and_users<1>>},
       {"keys, two revoke and two use",
        {.threads = 4, .random_runs = 1},

@@ -62,8 +62,8 @@ struct owner_that_leaves : scenario {
 
 std::vector<exploration> explorations_of_mailbox() {
   return {
-      {"mailbox, owner and poster", {.threads = 2}, 100, explore<owner_and_posters<1, 2>>},
-      {"mailbox, owner that leaves", {.threads = 2}, 10, explore<owner_that_leaves>},
+      {"mailbox, owner and poster", {.threads = 2}, 1000, explore<owner_and_posters<1, 2>>},
+      {"mailbox, owner that leaves", {.threads = 2}, 50, explore<owner_that_leaves>},
       {"mailbox, owner and three posters",
        {.threads = 4, .random_runs = 1},
        0,

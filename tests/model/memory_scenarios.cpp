@@ -118,13 +118,13 @@ struct bytes_counted : scenario {
 
 std::vector<exploration> explorations_of_memory() {
   return {
-      {"memory block, owner and holder", {.threads = 2}, 10, explore<owner_and_holders>},
-      {"memory block, owner and two holders", {.threads = 3}, 1000, explore<owner_and_holders>},
+      {"memory block, owner and holder", {.threads = 2}, 60, explore<owner_and_holders>},
+      {"memory block, owner and two holders", {.threads = 3}, 50'000, explore<owner_and_holders>},
       {"memory block, owner and four holders",
        {.threads = 5, .random_runs = 1},
        0,
        explore<owner_and_holders>},
-      {"memory block, revoked", {.threads = 2}, 5, explore<revoked>},
+      {"memory block, revoked", {.threads = 2}, 100, explore<revoked>},
       {"bytes in use", {.threads = 2}, 3, explore<bytes_counted<false>>},
       {"bytes in use, shared", {.threads = 3}, 10, explore<bytes_counted<true>>},
   };

@@ -44,8 +44,8 @@ struct adder_and_visitors : scenario {
 
 std::vector<exploration> explorations_of_published_list() {
   return {
-      {"published list, adder and visitor", {.threads = 2}, 20, explore<adder_and_visitors>},
-      {"published list, adder and two visitors", {.threads = 3}, 100, explore<adder_and_visitors>},
+      {"published list, adder and visitor", {.threads = 2}, 40, explore<adder_and_visitors>},
+      {"published list, adder and two visitors", {.threads = 3}, 2000, explore<adder_and_visitors>},
       {"published list, adder and three visitors",
        {.threads = 4, .random_runs = 1},
        0,

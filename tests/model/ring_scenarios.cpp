@@ -158,7 +158,7 @@ struct sleeping_sides : two_sides {
 std::vector<exploration> explorations_of_ring() {
   return {
       {"ring, sleeping consumer", {.threads = 2}, 100, explore<sleeping_consumer<2>>},
-      {"ring, sleeping producer", {.threads = 2}, 100, explore<sleeping_producer>},
+      {"ring, sleeping producer", {.threads = 2}, 1500, explore<sleeping_producer>},
       {"ring, a sleeping consumer and two producers",
        {.threads = 3, .random_runs = 1},
        0,
