@@ -252,7 +252,9 @@ void checker::unlock(unsigned mutex) {
 
 void checker::wait(unsigned event) {
   step({kind::wait, static_cast<std::uint8_t>(event)});
-  use(event).is_set = false;
+  shared_object& of = use(event);
+  of.is_set = false;
+  now().join(of.published);
   end_access(kind::wait, event, no_order, 1, true);
 }
 
@@ -265,7 +267,9 @@ bool checker::try_wait(unsigned event) {
 
 void checker::wake(unsigned event) {
   step({kind::wake, static_cast<std::uint8_t>(event)});
-  use(event).is_set = true;
+  shared_object& of = use(event);
+  of.is_set = true;
+  if (of.type == detail::watched_type) of.published.join(now());
   end_access(kind::wake, event, no_order, 1, true);
 }
 
@@ -310,9 +314,9 @@ void unlock(unsigned mutex) noexcept {
   const arena::outside own;
   checker::instance().unlock(mutex);
 }
-unsigned make_event(const void* at) noexcept {
+unsigned make_event(const void* at, const char* type) noexcept {
   const arena::outside own;
-  return checker::instance().make(at, "event");
+  return checker::instance().make(at, type);
 }
 void wait(unsigned event) noexcept {
   const arena::outside own;

@@ -298,6 +298,22 @@ struct waits_for_nobody : model::scenario {
   }
 };
 
+/// A thread that waits for a wake reads what was written before.
+template <class Event>
+struct told_by : model::scenario {
+  data<int> bytes;
+  Event told;
+  void run(unsigned thread) override {
+    if (thread == 0) {
+      bytes = 7;
+      told.wake();
+    } else {
+      told.wait();
+      model::check(bytes == 7, "the message is another one");
+    }
+  }
+};
+
 /// Two threads yield to each other until a third one is done.
 struct two_wait_for_one : model::scenario {
   atomic<bool> done{false};
@@ -337,6 +353,11 @@ TEST_CASE("memory that is used too late, freed twice, or never freed is found", 
 TEST_CASE("a thread that waits for nobody in a loop is found", "[model]") {
   const limits bounded{.threads = 1, .preemptions = 1, .steps_max = 100};
   CHECK(finding_of<waits_for_nobody>(bounded).find("no end after 100 steps") == 0);
+}
+
+TEST_CASE("a watched word orders memory, an event does not", "[model]") {
+  CHECK(finding_of<told_by<model::watched>>(of_threads(2)).empty());
+  CHECK_FALSE(finding_of<told_by<model::event>>(of_threads(2)).empty());
 }
 
 TEST_CASE("threads that yield let every other one have its turn", "[model]") {

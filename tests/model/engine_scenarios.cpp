@@ -150,7 +150,7 @@ class one_link : public scenario, protected softverbs::engine_world {
     data<bool> is_armed;  ///< under the mutex
     event channel;
   } cq;
-  event memory;
+  watched memory;
   std::atomic<std::uint32_t> empty_polls{0};
 };
 

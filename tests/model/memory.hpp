@@ -78,7 +78,7 @@ struct shared_object {
   access_times accessed{};
   std::vector<stored> stores;  ///< an atomic's
   int holder = -1;             ///< a mutex's; -1: none
-  view published;              ///< a mutex's, at its last unlock
+  view published;              ///< a mutex's, at its last unlock; of what is watched, at its wakes
   bool is_set = false;         ///< an event's
 };
 

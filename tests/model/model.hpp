@@ -30,7 +30,8 @@ bool compare_exchange(unsigned object, word& expected, word desired, std::memory
 void lock(unsigned mutex) noexcept;
 [[nodiscard]] bool try_lock(unsigned mutex) noexcept;
 void unlock(unsigned mutex) noexcept;
-[[nodiscard]] unsigned make_event(const void* at) noexcept;
+[[nodiscard]] unsigned make_event(const void* at, const char* type) noexcept;
+inline constexpr char watched_type[] = "watched";
 void wait(unsigned event) noexcept;
 [[nodiscard]] bool try_wait(unsigned event) noexcept;
 void wake(unsigned event) noexcept;
@@ -144,7 +145,7 @@ class mutex {
 /// by it: that is left to the atomics.
 class event {
  public:
-  event() noexcept : object_{detail::make_event(this)} {}
+  event() noexcept : event{"event"} {}
   event(const event&) = delete;
   event& operator=(const event&) = delete;
   /// Waits until it is set, and clears it.
@@ -153,8 +154,18 @@ class event {
   bool try_wait() noexcept { return detail::try_wait(object_); }
   void wake() noexcept { detail::wake(object_); }
 
+ protected:
+  explicit event(const char* type) noexcept : object_{detail::make_event(this, type)} {}
+
  private:
   unsigned object_;
+};
+
+/// A word that a thread watches until another one stores to it. A thread whose wait has ended has
+/// loaded that store: it sees what happened before.
+class watched : public event {
+ public:
+  watched() noexcept : event{detail::watched_type} {}
 };
 
 /// A plain object. Two accesses of which one writes, and none happens before the other, are a
