@@ -86,7 +86,7 @@ TEST_CASE("a port that goes down ends the connections of its host", "[sim]") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     INFO("seed " << seed);
     conversation c{wanted, seed};
-    c.w.after(30s, [&] { c.server.kill(); });  // It may wait for a client in vain.
+    c.w.after(30s, [&] { c.server.kill(); });  // A client may never have come.
     c.w.run(60s);
     INFO(c.why.message());
     CHECK(c.why);
