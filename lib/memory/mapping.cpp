@@ -1,13 +1,18 @@
 #include "mapping.hpp"
 
+#include "annotations.hpp"
+
 #include <cordma/base/error.hpp>
 
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 
 #include <linux/mempolicy.h>
 
@@ -42,6 +47,20 @@ bool prefault(std::byte* at, std::size_t bytes) noexcept {
   return true;
 }
 
+/// Zeroes the pages that were touched. Returns false if that is refused.
+bool clear(std::byte* at, std::size_t bytes) noexcept {
+  std::array<unsigned char, 512> is_there;
+  for (std::size_t done = 0; done < bytes;) {
+    const std::size_t part = std::min(bytes - done, is_there.size() * page_bytes);
+    if (::mincore(at + done, part, is_there.data()) != 0) return false;
+    for (std::size_t page = 0; page < part / page_bytes; ++page)
+      if ((is_there[page] & 1) != 0) std::memset(at + done + page * page_bytes, 0, page_bytes);
+    done += part;
+  }
+  poison(at, bytes);
+  return true;
+}
+
 /// Maps huge pages elsewhere and moves them into place: a failed MAP_FIXED leaves a hole, into
 /// which anybody may map.
 bool map_huge(std::byte* at, std::size_t bytes) noexcept {
@@ -62,7 +81,8 @@ bool mapping::is_possible(std::size_t bytes, std::size_t alignment) noexcept {
 
 mapping::mapping(std::size_t bytes, std::size_t alignment)
     : whole_bytes_{bytes + alignment}, bytes_{bytes} {
-  void* const whole = ::mmap(nullptr, whole_bytes_, PROT_NONE, reserved, -1, 0);
+  void* whole = spare_ != nullptr ? spare_->take(whole_bytes_) : nullptr;
+  if (whole == nullptr) whole = ::mmap(nullptr, whole_bytes_, PROT_NONE, reserved, -1, 0);
   if (whole == MAP_FAILED) {
     throw error{errno_failure(errno, "mmap", {"bytes", whole_bytes_},
                               "no such range of addresses: lower limit_bytes")};
@@ -73,12 +93,19 @@ mapping::mapping(std::size_t bytes, std::size_t alignment)
 }
 
 mapping::~mapping() {
+  if (whole_ == nullptr) return;
+  if (spare_ != nullptr) {
+    if (spare_->give(whole_, whole_bytes_)) return;
+    unpoison(whole_, whole_bytes_);
+  }
   // At vm.max_map_count, unmapping between two neighbours fails: the addresses stay, without
   // memory.
-  if (whole_ != nullptr) ::munmap(whole_, whole_bytes_);
+  ::munmap(whole_, whole_bytes_);
 }
 
 void mapping::commit(std::byte* at, std::size_t bytes, const mr_allocator_options& options) {
+  if (options.huge_pages || options.numa_node) spare_ = nullptr;  // Later mappings may want others.
+  unpoison(at, bytes);
   const char* call = "mprotect";
   const char* way_out = "this process may have no more mappings: raise vm.max_map_count (sysctl)";
   bool done = (options.huge_pages && map_huge(at, bytes)) || ::mprotect(at, bytes, read_write) == 0;
@@ -95,11 +122,13 @@ void mapping::commit(std::byte* at, std::size_t bytes, const mr_allocator_option
   }
   if (done) return;
   const int error = errno;
+  spare_ = nullptr;
   decommit(at, bytes);
   throw cordma::error{errno_failure(error, call, {"bytes", bytes}, error == ENOMEM ? way_out : "")};
 }
 
 void mapping::decommit(std::byte* at, std::size_t bytes) noexcept {
+  if (spare_ != nullptr && clear(at, bytes)) return;
   // A new mapping keeps nothing of huge pages and nodes.
   if (::mmap(at, bytes, PROT_NONE, reserved | MAP_FIXED, -1, 0) == at) return;
   // The new mapping failed: RLIMIT_AS was lowered, or vm.max_map_count is reached. Calls that make

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "base/spare_memory.hpp"
+
 #include <cordma/memory/mr_allocator.hpp>
 
 #include <cstddef>
@@ -24,7 +26,8 @@ class mapping {
   /// Backs a part with zeroed memory, in pages as `options` ask for. \errors those of mprotect(2),
   /// mbind(2), madvise(2).
   void commit(std::byte* at, std::size_t bytes, const mr_allocator_options& options);
-  /// Returns the memory of a part to the system, but keeps its addresses. Works at any limit.
+  /// Returns the memory of a part to the system, or keeps it for a later mapping (spare_memory),
+  /// and keeps its addresses. Works at any limit.
   void decommit(std::byte* at, std::size_t bytes) noexcept;
   /// Keeps the addresses mapped from now on, also after the destruction.
   void keep() noexcept { whole_ = nullptr; }
@@ -34,6 +37,7 @@ class mapping {
   std::size_t whole_bytes_;
   std::byte* base_ = nullptr;
   std::size_t bytes_;
+  detail::spare_memory* spare_ = detail::spare_memory::current();  ///< null: none
 };
 
 /// Checks a node. \errors EINVAL (errno of mbind) when there is no such node.

@@ -56,6 +56,7 @@ const extent_hooks_t registered_arena::table{
 };
 
 registered_arena::registered_arena(chunk_store& chunks) : hooks_{table, &chunks} {
+  if (adopt()) return;
   arena_config config{&hooks_, false};
   std::size_t bytes = sizeof index_;
   const char* const create = "experimental.arenas_create_ext";
@@ -89,7 +90,27 @@ registered_arena::registered_arena(chunk_store& chunks) : hooks_{table, &chunks}
   }
 }
 
-registered_arena::~registered_arena() { destroy(); }
+registered_arena::~registered_arena() {
+  if (!leave()) destroy();
+}
+
+bool registered_arena::adopt() noexcept {
+  const std::optional<unsigned> left = spare_ == nullptr ? std::nullopt : spare_->take_arena();
+  if (!left) return false;
+  index_ = *left;
+  extent_hooks_t* own = &hooks_;
+  const int error =
+      jemalloc::mallctl(control("extent_hooks").text, nullptr, nullptr, &own, sizeof own);
+  CORDMA_ASSERT(error == 0, "jemalloc refuses the hooks of an arena");
+  return true;
+}
+
+bool registered_arena::leave() const noexcept {
+  if (spare_ == nullptr) return false;
+  for (const char* const call : {"reset", "purge"})
+    if (jemalloc::mallctl(control(call).text, nullptr, nullptr, nullptr, 0) != 0) return false;
+  return spare_->give_arena(index_);
+}
 
 void registered_arena::destroy() noexcept {
   const int error = jemalloc::mallctl(control("destroy").text, nullptr, nullptr, nullptr, 0);

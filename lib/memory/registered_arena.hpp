@@ -3,6 +3,8 @@
 #include "chunk_store.hpp"
 #include "jemalloc.hpp"
 
+#include "base/spare_memory.hpp"
+
 namespace cordma {
 
 /// A jemalloc arena whose memory is a chunk store's. \thread any.
@@ -32,8 +34,14 @@ class registered_arena {
   [[nodiscard]] control_name control(const char* name) const noexcept;
   void destroy() noexcept;
 
+  /// Makes an arena that another allocator has left this one's.
+  [[nodiscard]] bool adopt() noexcept;
+  /// Leaves the arena to a later allocator.
+  [[nodiscard]] bool leave() const noexcept;
+
   hooks hooks_;
   unsigned index_ = 0;
+  detail::spare_memory* const spare_ = detail::spare_memory::current();  ///< null: none
 };
 
 }  // namespace cordma

@@ -23,6 +23,10 @@ constexpr unsigned contexts_max = 16;
 constexpr std::size_t interleave_every = 16;
 /// Time between two polls of a loop that keeps the thread.
 constexpr std::chrono::microseconds pause_time{1};
+/// Memory that a host's allocators may register, if its program names no limit.
+constexpr std::size_t memory_bytes = std::size_t{1} << 30;
+
+constinit cordma::detail::spare_memory memory_of_hosts;
 
 }  // namespace
 
@@ -36,6 +40,7 @@ struct host_state::process {
     auto made = std::make_unique<sim_reactor>(host);
     reactor = made.get();
     options.device = "soft0";
+    if (options.memory.limit_bytes == 0) options.memory.limit_bytes = memory_bytes;
     options.executor.clock = &host.world_.clock();
     options.executor.reactor = std::move(made);
     return std::move(options);
@@ -52,7 +57,10 @@ void seeded_bytes::fill(std::span<std::byte> out) {
 }
 
 host_scope::host_scope(host_state& host) noexcept
-    : before_{softverbs_enter_host(host.device_)}, random_{host.bytes_}, trap_{host} {}
+    : before_{softverbs_enter_host(host.device_)},
+      random_{host.bytes_},
+      memory_{memory_of_hosts},
+      trap_{host} {}
 
 host_state::host_state(world_state& w, std::string name, unsigned number)
     : world_{w}, bytes_{w.names().next()}, name_{std::move(name)}, number_{number} {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/random.hpp"
+#include "base/spare_memory.hpp"
 #include "decisions.hpp"
 #include "memory_oracle.hpp"
 #include "sim_reactor.hpp"
@@ -47,6 +48,7 @@ class host_scope {
  private:
   softverbs_host* const before_;
   const cordma::detail::random_scope random_;
+  const cordma::detail::spare_memory_scope memory_;
   const trap_scope trap_;
 };
 

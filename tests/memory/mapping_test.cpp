@@ -48,6 +48,24 @@ TEST_CASE("memory comes and goes in a mapping, zeroed each time", "[memory]") {
   }
 }
 
+TEST_CASE("in a scope of spare memory, a mapping leaves zeroed memory to the next one",
+          "[memory]") {
+  detail::spare_memory spare;
+  const std::byte* first = nullptr;
+  for (int round = 0; round < 2; ++round) {
+    const detail::spare_memory_scope scope{spare};
+    parts p;
+    p.space.commit(p.at(1), part, {});
+    CHECK(test::is_resident(p.at(1)) == (round == 1));
+    CHECK(*p.at(1) == std::byte{0});
+    *p.at(1) = std::byte{1};
+    if (round == 0) first = p.at(1);
+    CHECK(p.at(1) == first);
+    p.space.decommit(p.at(1), part);
+  }
+  CHECK(parts{}.at(1) != first);
+}
+
 TEST_CASE("a mapping gives memory back at each limit of the process", "[memory]") {
   // A sanitizer maps memory of its own all the time.
   if (!support::counts_allocations()) CORDMA_SKIP("a sanitizer needs addresses of its own");
