@@ -2,6 +2,7 @@
 
 #include <cordma/base/error.hpp>
 
+#include <malloc.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <new>
 #include <system_error>
 
@@ -21,6 +23,14 @@ constexpr unsigned seconds_max = 120;
 
 [[noreturn]] void fail(const char* call) {
   throw std::system_error{errno, std::generic_category(), call};
+}
+
+/// Keeps the memory that a seed has freed for the next one.
+void keep_memory() noexcept {
+  constexpr int block_bytes_max = 32 << 20;  // The largest that glibc takes.
+  ::mallopt(M_MMAP_THRESHOLD, block_bytes_max);
+  ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  ::mallopt(M_TOP_PAD, 1 << 20);
 }
 
 std::string ending_of(int status) {
@@ -71,6 +81,7 @@ void workers::start(worker& w) {
   w.process = ::fork();
   if (w.process < 0) fail("fork");
   if (w.process > 0) return;
+  keep_memory();
   w.report->play(w.block);
   std::fflush(nullptr);
   ::_exit(0);
