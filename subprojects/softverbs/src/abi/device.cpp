@@ -111,7 +111,8 @@ extern "C" {
 
 ibv_device** ibv_get_device_list(int* count) {
   int real_count = 0;
-  ibv_device** const real_list = list_real(&real_count);
+  ibv_device** const real_list =
+      simulated_host::current() == nullptr ? list_real(&real_count) : nullptr;
   const bool with_soft = !is_soft_hidden && !hidden();
   if (real_list == nullptr && !with_soft) {
     if (count != nullptr) *count = 0;

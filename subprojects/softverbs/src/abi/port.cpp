@@ -93,11 +93,12 @@ std::uint32_t interface_of(const ibv_gid& gid) noexcept {
 }
 
 ibv_gid_entry describe_gid(std::uint32_t index, const ibv_gid& gid) noexcept {
+  const bool has_interface = !is_infiniband() && simulated_host::current() == nullptr;
   return {.gid = gid,
           .gid_index = index,
           .port_num = only_port,
           .gid_type = std::uint32_t{is_infiniband() ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2},
-          .ndev_ifindex = is_infiniband() ? 0 : interface_of(gid)};
+          .ndev_ifindex = has_interface ? interface_of(gid) : 0};
 }
 
 /// The GID at this index of the table, which may be empty. nullopt: the index is out of range.
