@@ -4,9 +4,9 @@
 
 namespace cordma::sim::detail {
 
-class world_state;
+class host_state;
 
-/// Returns the functions by which the devices of a world tell of their work.
-softverbs_world device_calls(world_state& w) noexcept;
+/// Returns the functions by which a host's device tells of its work.
+softverbs_world device_calls(host_state& host) noexcept;
 
 }  // namespace cordma::sim::detail

@@ -117,7 +117,7 @@ time_point host_state::now() const noexcept { return world_.now(); }
 
 void host_state::add_device() {
   const ibv_gid own = gid();
-  const softverbs_world calls = device_calls(world_);
+  const softverbs_world calls = device_calls(*this);
   device_ = softverbs_add_host(&calls, &own, 1, std::uint16_t(number_),
                                std::uint32_t(world_.names().next()));
   if (device_ == nullptr) throw finding{"a host cannot be added: no memory"};

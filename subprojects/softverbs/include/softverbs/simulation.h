@@ -70,6 +70,9 @@ struct softverbs_world {
   /* A queue pair (ibv_qp) or a shared receive queue (ibv_srq) of the host is destroyed, and with it
    * the requests that it had. May be NULL. */
   void (*destroyed)(void* context, struct softverbs_host* host, const void* queue);
+  /* 1: the kernel does not know whether the descriptor of a channel or a context is readable, and
+   * an event costs no system calls. softverbs_is_readable() tells. */
+  uint8_t keeps_tokens;
 };
 
 /* The time of all hosts is *nanoseconds from now on; NULL: CLOCK_MONOTONIC. Not negative. */

@@ -49,6 +49,9 @@ struct softverbs_host final : softverbs::simulated_host {
     world.written(world.context, this, reinterpret_cast<std::uintptr_t>(at), bytes, rkey);
   }
 
+  [[nodiscard]] bool writes_descriptors() const noexcept override {
+    return world.keeps_tokens == 0;
+  }
   void on_readable(int fd) noexcept override {
     if (world.readable != nullptr) world.readable(world.context, this, fd);
   }

@@ -25,7 +25,7 @@ void simulated_host::add_context(ibv_context& ctx, event_tokens& events) {
 
 void simulated_host::watch(event_tokens& tokens) {
   descriptors_[tokens.fd()] = &tokens;
-  tokens.watch(this);
+  tokens.watch(this, writes_descriptors());
 }
 
 const event_tokens* simulated_host::find_tokens(int fd) const noexcept {

@@ -53,6 +53,8 @@ class simulated_host : public simulated_network, public token_watcher {
   [[nodiscard]] const event_tokens* find_tokens(int fd) const noexcept;
 
   void on_token(const event_tokens& of) noexcept final { on_readable(of.fd()); }
+  /// False: nobody asks the kernel whether a descriptor is readable.
+  [[nodiscard]] virtual bool writes_descriptors() const noexcept = 0;
   void on_close(const event_tokens& of) noexcept final { descriptors_.erase(of.fd()); }
 
   /// The node has work: call its steps soon. \thread under any of its locks.

@@ -48,9 +48,7 @@ class event_tokens {
 
   [[nodiscard]] int fd() const noexcept { return fd_; }
   void put() noexcept {
-    const no_cancellation wholly;
-    // Fails only when 2^64 events are unread.
-    [[maybe_unused]] const int put = ::eventfd_write(fd_, 1);
+    if (is_written_) write(1);
     if (watcher_ == nullptr) [[likely]]
       return;
     ++count_;
@@ -58,6 +56,10 @@ class event_tokens {
   }
   /// False with errno (EAGAIN, EINTR). Blocks unless the fd is O_NONBLOCK. A cancellation point.
   [[nodiscard]] bool take() {
+    if (!is_written_ && count_ != 0) {
+      --count_;
+      return true;
+    }
     eventfd_t one = 0;
     if (::read(fd_, &one, sizeof one) != sizeof one) return false;
     if (watcher_ != nullptr) --count_;
@@ -71,6 +73,13 @@ class event_tokens {
   }
   /// Takes back the token of a dropped event.
   void withdraw() noexcept {
+    if (!is_written_) {
+      if (count_ == 0)
+        ++void_;
+      else
+        --count_;
+      return;
+    }
     const no_cancellation wholly;
     eventfd_t one = 0;
     const iovec to{&one, sizeof one};
@@ -81,12 +90,24 @@ class event_tokens {
   }
 
   // ---- a simulation. \thread the simulation's
-  void watch(token_watcher* by) noexcept { watcher_ = by; }
+  /// \param is_written  false: the kernel need not know whether the descriptor is readable
+  void watch(token_watcher* by, bool is_written = true) noexcept {
+    if (is_written && !is_written_ && count_ != 0) write(count_);
+    watcher_ = by;
+    is_written_ = is_written;
+  }
   /// True if the descriptor is readable; `watch` was called.
   [[nodiscard]] bool is_readable() const noexcept { return count_ != 0; }
 
  private:
+  void write(std::uint64_t tokens) const noexcept {
+    const no_cancellation wholly;
+    // Fails only when 2^64 events are unread.
+    [[maybe_unused]] const int written = ::eventfd_write(fd_, tokens);
+  }
+
   int fd_;
+  bool is_written_ = true;            ///< false: only `count_` knows of the tokens
   std::uint64_t void_ = 0;            ///< tokens that readers hold for dropped events
   token_watcher* watcher_ = nullptr;  ///< null: nobody simulates
   std::uint64_t count_ = 0;           ///< unread tokens, if there is a watcher

@@ -2,6 +2,8 @@
 
 #include <softverbs/softverbs.h>
 
+#include <fcntl.h>
+#include <poll.h>
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -99,6 +101,47 @@ TEST_CASE("an event that is dropped with its queue leaves the descriptor unreada
   const int fd = channel->fd;
   CHECK(ibv_destroy_comp_channel(channel) == 0);
   CHECK(softverbs_is_readable(host, fd) == -1);
+}
+
+TEST_CASE("of an event of a host that keeps tokens, the kernel knows nothing", "[simulation]") {
+  const bool keeps_tokens = GENERATE(false, true);
+  plain_world world;
+  world.keeps_tokens = keeps_tokens;
+  softverbs_host* const host = world.add(1);
+  const opened device{host};
+  const int fd = device.ctx->async_fd;
+  REQUIRE(::fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+  const auto is_readable_now = [&] {
+    pollfd one{fd, POLLIN, 0};
+    return ::poll(&one, 1, 0) == 1;
+  };
+  REQUIRE(softverbs_set_port(host, 0) == 0);
+  REQUIRE(softverbs_set_port(host, 1) == 0);
+  CHECK(softverbs_is_readable(host, fd) == 1);
+  CHECK(is_readable_now() == !keeps_tokens);
+  CHECK(next_event(device.ctx) == IBV_EVENT_PORT_ERR);
+  CHECK(softverbs_is_readable(host, fd) == 1);
+  CHECK(next_event(device.ctx) == IBV_EVENT_PORT_ACTIVE);
+  CHECK(softverbs_is_readable(host, fd) == 0);
+  ibv_async_event event{};
+  CHECK(ibv_get_async_event(device.ctx, &event) == -1);
+  CHECK(errno == EAGAIN);
+}
+
+TEST_CASE("an event of a host that keeps tokens is dropped with its queue", "[simulation]") {
+  plain_world world;
+  world.keeps_tokens = true;
+  softverbs_host* const host = world.add(1);
+  const opened device{host};
+  ibv_comp_channel* const channel = ibv_create_comp_channel(device.ctx);
+  ibv_cq* const cq = ibv_create_cq(device.ctx, 4, nullptr, channel, 0);
+  REQUIRE(cq != nullptr);
+  REQUIRE(ibv_req_notify_cq(cq, 0) == 0);
+  REQUIRE(push(*reinterpret_cast<completion_queue*>(cq), {}, false));
+  CHECK(softverbs_is_readable(host, channel->fd) == 1);
+  CHECK(ibv_destroy_cq(cq) == 0);
+  CHECK(softverbs_is_readable(host, channel->fd) == 0);
+  CHECK(ibv_destroy_comp_channel(channel) == 0);
 }
 
 TEST_CASE("a simulation counts the objects of each host", "[simulation]") {

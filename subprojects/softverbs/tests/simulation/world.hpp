@@ -45,6 +45,7 @@ class plain_world {
     calls.written = &written;
     calls.readable = &readable;
     calls.destroyed = &destroyed;
+    calls.keeps_tokens = keeps_tokens;
     softverbs_host* const made = softverbs_add_host(&calls, &gid, 1, std::uint16_t(number), 7);
     REQUIRE(made != nullptr);
     return made;
@@ -102,9 +103,10 @@ class plain_world {
   std::deque<std::pair<softverbs_end, softverbs_frame>> in_flight;
   std::deque<softverbs_end> ending;
   std::string trace;
-  unsigned rnr_naks = 0;    ///< frames of that kind
-  bool is_cut = false;      ///< no host finds another
-  bool is_holding = false;  ///< no frame arrives
+  unsigned rnr_naks = 0;      ///< frames of that kind
+  bool is_cut = false;        ///< no host finds another
+  bool is_holding = false;    ///< no frame arrives
+  bool keeps_tokens = false;  ///< of hosts that are added from now on
   std::function<int(softverbs_host*, std::string_view, ibv_context*)> on_call;
   struct device_write {
     softverbs_host* host;
