@@ -77,9 +77,11 @@ void softverbs_host::on_sent(softverbs::link& by, const frame_header& header) no
 }
 
 void softverbs_host::on_peer_work(softverbs::link& of) noexcept {
-  if (const auto found = peers.find({&of, of.generation()});
-      found != peers.end() && found->second.host != nullptr)
-    found->second.host->on_work();
+  const softverbs_end own = end_of(of);
+  softverbs_end peer;
+  if (softverbs_peer_end(&own, &peer) == 0) return;
+  const softverbs::link& far_end = *link_of(peer);
+  if (far_end.up() && far_end.has_step()) peer.host->on_work();
 }
 
 void softverbs_host::on_end(softverbs::link& one) noexcept {
@@ -162,9 +164,10 @@ unsigned softverbs_list_steps(softverbs_host* host, softverbs_step* steps, unsig
   if (local == nullptr || !local->is_open()) return 0;
   if (local->has_kicks()) add(SOFTVERBS_RUN, nullptr);
   if (local->next_deadline() <= softverbs::clock::now()) add(SOFTVERBS_TIME, nullptr);
-  for (std::uint32_t n = 0; n < local->link_count(); ++n) {
+  if (!host->is_port_up()) return count;
+  for (std::uint32_t n = 0; n < local->link_count() && count < most; ++n) {
     softverbs::link& one = local->link_at(n);
-    if (!one.up() || !host->is_port_up()) continue;
+    if (!one.up()) continue;
     if (one.has_frame_to_take()) add(SOFTVERBS_LINK, &one);
     if (one.has_answers_due()) add(SOFTVERBS_ANSWER, &one);
     if (one.has_space_for_waiters()) add(SOFTVERBS_SPACE, &one);

@@ -186,6 +186,10 @@ class link {
   [[nodiscard]] bool has_space_for_waiters() const noexcept {
     return stalled_.load() && out_.has_space();
   }
+  /// True if one of these has something to do.
+  [[nodiscard]] bool has_step() const noexcept {
+    return has_frame_to_take() || has_answers_due() || has_space_for_waiters();
+  }
 
  private:
   /// True if work is left that no event of the socket will announce.

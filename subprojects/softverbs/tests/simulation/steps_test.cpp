@@ -62,6 +62,20 @@ TEST_CASE("a step takes one frame", "[simulation]") {
   CHECK(both.completion(1).status == IBV_WC_SUCCESS);
 }
 
+TEST_CASE("a host hears of a frame that was taken if it waits for the room", "[simulation]") {
+  const bool waits = GENERATE(false, true);
+  const std::size_t length = waits ? 2 * ring_bytes : 8;
+  far_pair both{{.bytes = length}};
+  both.send(one_sided(IBV_WR_RDMA_WRITE, both.b()), {both.a().piece(0, length)});
+  both.world.work();
+  deliver_all(both.world);
+  both.world.told_work.clear();
+  while (!kinds_of(both.host(2)).empty() && kinds_of(both.host(2))[0] == SOFTVERBS_LINK)
+    do_step(both.host(2), SOFTVERBS_LINK);
+  CHECK((std::ranges::count(both.world.told_work, both.host(1)) > 0) == waits);
+  CHECK(both.completion(1).status == IBV_WC_SUCCESS);
+}
+
 TEST_CASE("an answer is sent before or after the next request is taken", "[simulation]") {
   const bool answers_first = GENERATE(false, true);
   far_pair both;

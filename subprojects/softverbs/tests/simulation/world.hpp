@@ -117,6 +117,7 @@ class plain_world {
   std::vector<device_write> writes;
   std::vector<std::pair<softverbs_host*, int>> told_readable;
   std::vector<std::pair<softverbs_host*, const void*>> told_destroyed;
+  std::vector<softverbs_host*> told_work;
 
  private:
   /// Closes both ends of each link that has ended; false: none has.
@@ -131,7 +132,9 @@ class plain_world {
     return true;
   }
   static plain_world& of(void* context) { return *static_cast<plain_world*>(context); }
-  static void has_work(void*, softverbs_host*) {}
+  static void has_work(void* context, softverbs_host* host) {
+    of(context).told_work.push_back(host);
+  }
   static void sent(void* context, const softverbs_end* from, const softverbs_frame* frame) {
     plain_world& w = of(context);
     w.in_flight.emplace_back(*from, *frame);
