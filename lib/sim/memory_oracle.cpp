@@ -16,32 +16,38 @@ std::string text_of(std::uint64_t bytes, std::uint32_t rkey) {
 
 }  // namespace
 
-bool memory_oracle::posted_memory::contains(std::uint64_t address, std::uint64_t bytes) const {
-  // Pieces may overlap, and none is longer than `longest`.
-  for (auto at = pieces.upper_bound(address); at != pieces.begin();) {
+void memory_oracle::posted_memory::add(const ibv_sge& added) {
+  const piece one{added.addr, added.length};
+  pieces_.insert(std::ranges::upper_bound(pieces_, one), one);
+  longest_ = std::max(longest_, added.length);
+}
+
+void memory_oracle::posted_memory::remove(const ibv_sge& removed) noexcept {
+  const piece one{removed.addr, removed.length};
+  const auto at = std::ranges::lower_bound(pieces_, one);
+  if (at != pieces_.end() && *at == one) pieces_.erase(at);
+}
+
+bool memory_oracle::posted_memory::contains(std::uint64_t address,
+                                            std::uint64_t bytes) const noexcept {
+  // Pieces may overlap, and none is longer than `longest_`.
+  for (auto at = std::ranges::upper_bound(pieces_, address, {}, &piece::first);
+       at != pieces_.begin();) {
     --at;
     if (at->first + at->second >= address + bytes) return true;
-    if (at->first + longest <= address) return false;
+    if (at->first + longest_ <= address) return false;
   }
   return false;
 }
 
 void memory_oracle::lend(const host_state& host, std::span<const ibv_sge> memory) {
   posted_memory& of = posted_[host.number()];
-  for (const ibv_sge& piece : memory) {
-    of.pieces.emplace(piece.addr, piece.length);
-    of.longest = std::max(of.longest, piece.length);
-  }
+  for (const ibv_sge& piece : memory) of.add(piece);
 }
 
 void memory_oracle::take_back(const host_state& host, std::span<const ibv_sge> memory) {
   posted_memory& of = posted_[host.number()];
-  for (const ibv_sge& piece : memory) {
-    const auto [first, last] = of.pieces.equal_range(piece.addr);
-    const auto same =
-        std::find_if(first, last, [&](const auto& one) { return one.second == piece.length; });
-    if (same != last) of.pieces.erase(same);
-  }
+  for (const ibv_sge& piece : memory) of.remove(piece);
 }
 
 void memory_oracle::written(const host_state& host, std::uint64_t address, std::uint64_t bytes,

@@ -53,10 +53,16 @@ class memory_oracle {
     time_point usable_until{};
   };
   /// Memory of requests that have not ended, by address.
-  struct posted_memory {
-    std::multimap<std::uint64_t, std::uint32_t> pieces;
-    std::uint32_t longest = 0;
-    [[nodiscard]] bool contains(std::uint64_t address, std::uint64_t bytes) const;
+  class posted_memory {
+   public:
+    void add(const ibv_sge& piece);
+    void remove(const ibv_sge& piece) noexcept;
+    [[nodiscard]] bool contains(std::uint64_t address, std::uint64_t bytes) const noexcept;
+
+   private:
+    using piece = std::pair<std::uint64_t, std::uint32_t>;
+    std::vector<piece> pieces_;  ///< sorted; a few hundred
+    std::uint32_t longest_ = 0;
   };
 
   world_state& world_;

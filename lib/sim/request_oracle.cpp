@@ -72,6 +72,14 @@ unsigned host_of(const ibv_gid& gid) noexcept { return unsigned{gid.raw[14]} << 
 
 request_oracle* request_oracle::current_ = nullptr;
 
+request_oracle::piece_list::piece_list(const ibv_sge* first, int count)
+    : count_{std::size_t(count)} {
+  if (count_ <= few_.size())
+    std::copy_n(first, count, few_.begin());
+  else
+    many_.assign(first, first + count);
+}
+
 request_oracle::request_oracle(world_state& w, memory_oracle& memory)
     : world_{w}, memory_{memory}, hashes_all_{w.seed() % 16 == 0} {
   current_ = this;
@@ -80,9 +88,8 @@ request_oracle::request_oracle(world_state& w, memory_oracle& memory)
 request_oracle::~request_oracle() { current_ = nullptr; }
 
 void request_oracle::watch(host_state& host, ibv_context* on) {
-  const auto [at, is_new] = contexts_.try_emplace(on);
-  if (!is_new) return;
-  at->second = {&host, on->ops};
+  if (on->ops.post_send == &post_send) return;
+  contexts_[on] = {&host, on->ops};
   on->ops.post_send = &post_send;
   on->ops.post_recv = &post_recv;
   on->ops.post_srq_recv = &post_srq_recv;
@@ -164,7 +171,7 @@ request_oracle::request request_oracle::request_of(const queue& q, const ibv_sen
                .is_signaled = q.sends_all_signaled || (wr.send_flags & IBV_SEND_SIGNALED) != 0,
                .is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0,
                .is_lent = !is_source(wr.opcode),
-               .memory = {wr.sg_list, wr.sg_list + wr.num_sge}};
+               .memory = {wr.sg_list, wr.num_sge}};
   if (is_source(wr.opcode)) made.hash = hash_of(made.memory, bytes_of(made.memory));
   return made;
 }
@@ -227,8 +234,8 @@ int request_oracle::post_receives(const host_state& host, posted& to, ibv_recv_w
                                   ibv_recv_wr** bad, Post post) {
   std::size_t count = 0;
   for (const ibv_recv_wr* wr = first; wr != nullptr; wr = wr->next, ++count) {
-    const request& made = to.add(
-        {.wr_id = wr->wr_id, .is_lent = true, .memory = {wr->sg_list, wr->sg_list + wr->num_sge}});
+    const request& made =
+        to.add({.wr_id = wr->wr_id, .is_lent = true, .memory = {wr->sg_list, wr->num_sge}});
     memory_.lend(host, made.memory);
   }
   const int error = post();

@@ -2,6 +2,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -36,6 +37,20 @@ class request_oracle {
   void forget(const host_state& host, const void* gone);
 
  private:
+  /// The memory of a request: mostly a piece or two.
+  class piece_list {
+   public:
+    piece_list() noexcept = default;
+    piece_list(const ibv_sge* first, int count);
+    operator std::span<const ibv_sge>() const noexcept {
+      return count_ <= few_.size() ? std::span{few_}.first(count_) : std::span{many_};
+    }
+
+   private:
+    std::array<ibv_sge, 2> few_{};
+    std::size_t count_ = 0;
+    std::vector<ibv_sge> many_;
+  };
   struct request {
     std::uint64_t wr_id = 0;
     std::uint64_t number = 0;  ///< among its queue's, from 1
@@ -44,7 +59,7 @@ class request_oracle {
     bool is_inline = false;
     bool is_lent = false;  ///< The device may write the memory.
     std::uint64_t hash = 0;
-    std::vector<ibv_sge> memory;
+    piece_list memory;
   };
   /// A message that was posted, as its receiver must find it.
   struct message {
