@@ -40,7 +40,7 @@ part any_part(sim::world& w, std::size_t length_max) {
 
 part usual_part(sim::world& w) {
   if (w.random(9) != 0) return any_part(w, 4 * kib);
-  const std::size_t most = 8 * kib << w.random(5);
+  const std::size_t most = 8 * kib << (w.random(9) == 0 ? w.random(5) : 0);
   return of_length(w, 4 * kib + 1 + w.random(most - 4 * kib - 1));
 }
 

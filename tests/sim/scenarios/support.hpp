@@ -56,7 +56,7 @@ struct part {
 
 /// Returns a part of 1 to `length_max` bytes, of which short ones are as likely as long ones.
 part any_part(sim::world& w, std::size_t length_max);
-/// Returns a part that has at most 4 KiB nine times of ten, and else at most 256 KiB.
+/// Returns a part that has at most 4 KiB nine times of ten, else mostly 8, and at most 256 KiB.
 part usual_part(sim::world& w);
 
 /// Things that the programs of a scenario share beside the network. The programs hold them, because
