@@ -240,7 +240,7 @@ void host_state::step_device() {
   std::array<softverbs_step, steps_max> steps;
   const unsigned count = softverbs_list_steps(device_, steps.data(), steps_max);
   if (count > 0) softverbs_do_step(device_, &steps[world_.schedule_choice(count)]);
-  if (softverbs_list_steps(device_, steps.data(), 1) != 0) {
+  if (count > 1 || softverbs_list_steps(device_, steps.data(), 1) != 0) {
     device_has_work();
   } else if (const std::int64_t next = softverbs_next_timer(device_); next != INT64_MAX) {
     const time_point at{duration{next}};

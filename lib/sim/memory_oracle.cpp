@@ -31,11 +31,11 @@ void memory_oracle::posted_memory::remove(const ibv_sge& removed) noexcept {
 bool memory_oracle::posted_memory::contains(std::uint64_t address,
                                             std::uint64_t bytes) const noexcept {
   // Pieces may overlap, and none is longer than `longest_`.
-  for (auto at = std::ranges::upper_bound(pieces_, address, {}, &piece::first);
+  for (auto at = std::ranges::upper_bound(pieces_, address, {}, &piece::address);
        at != pieces_.begin();) {
     --at;
-    if (at->first + at->second >= address + bytes) return true;
-    if (at->first + longest_ <= address) return false;
+    if (at->address + at->bytes >= address + bytes) return true;
+    if (at->address + longest_ <= address) return false;
   }
   return false;
 }

@@ -4,6 +4,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -60,7 +61,12 @@ class memory_oracle {
     [[nodiscard]] bool contains(std::uint64_t address, std::uint64_t bytes) const noexcept;
 
    private:
-    using piece = std::pair<std::uint64_t, std::uint32_t>;
+    /// Trivially copied, unlike std::pair.
+    struct piece {
+      std::uint64_t address = 0;
+      std::uint32_t bytes = 0;
+      auto operator<=>(const piece&) const = default;
+    };
     std::vector<piece> pieces_;  ///< sorted; a few hundred
     std::uint32_t longest_ = 0;
   };
