@@ -83,18 +83,22 @@ def names_in(text):
             start = at + 1
 
 
+# The front of cordma-sim, a library of its own for tests (docs/simulation.md): no header of libcordma.
+OF_SIM = "sim.hpp"
+
+
 def names_of(headers):
     return {name for path in headers for name in names_in(path.read_text())}
 
 
 def is_bridge(header):
     """Headers beside cordma.hpp, named from include/cordma, bridge to other libraries: few programs include one."""
-    return "/" not in header and header not in ("cordma.hpp", "version.hpp")
+    return "/" not in header and header not in ("cordma.hpp", "version.hpp", OF_SIM)
 
 
 def public_headers(include):
     named = {str(path.relative_to(include)): path for path in sorted(include.rglob("*.hpp"))}
-    return {name: path for name, path in named.items() if not name.startswith("detail/")}
+    return {name: path for name, path in named.items() if not name.startswith("detail/") and name != OF_SIM}
 
 
 def front(include):
@@ -108,6 +112,11 @@ def bridges(include):
     return sorted(names_of(path for name, path in public_headers(include).items() if is_bridge(name)))
 
 
+def of_sim(include):
+    """The names that the header of cordma-sim declares."""
+    return sorted(names_of([include / OF_SIM]))
+
+
 def further(include):
     """The names that headers below detail/ declare outside of namespaces called detail."""
     return sorted(names_of(include.glob("detail/**/*.hpp")) - set(front(include)[1]))
@@ -116,7 +125,7 @@ def further(include):
 if __name__ == "__main__":
     headers, names = front(pathlib.Path(sys.argv[1]))
     print(*names, sep="\n")
-    print(f"{headers} headers, {len(names)} names; of bridges:", file=sys.stderr)
-    print(*bridges(pathlib.Path(sys.argv[1])), sep="\n")
+    print(f"{headers} headers, {len(names)} names; of bridges, and of cordma-sim:", file=sys.stderr)
+    print(*bridges(pathlib.Path(sys.argv[1])), *of_sim(pathlib.Path(sys.argv[1])), sep="\n")
     print("below detail/:", file=sys.stderr)
     print(*further(pathlib.Path(sys.argv[1])), sep="\n")

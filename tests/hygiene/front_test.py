@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """The public headers stay few, and declare the names of front.txt; those below detail/ front_detail.txt's.
 
+The limits are those of libcordma's front. sim.hpp is the front of cordma-sim, a library of its own, and has a
+limit of its own.
+
     front_test.py INCLUDE_FOLDER COMPILER...
 """
 
@@ -41,6 +44,7 @@ NAMES = ["alias", "call", "holder", "kind", "limit", "line", "make", "more", "ot
 
 HEADERS_MAX = 60
 NAMES_MAX = 180
+SIM_NAMES_MAX = 8
 # Names outside of namespaces called detail that the headers below detail/ declare beside those.
 FURTHER_MAX = 56
 # The headers that a file with one awaited WRITE reads.
@@ -77,16 +81,20 @@ def main():
         found = sorted(set(front.names_in(HEADER)))
         assert found == [f"cordma::{name}" for name in NAMES], found
     with run.case("bridges are the headers beside cordma.hpp"):
-        headers = ["asio.hpp", "cordma.hpp", "coro/task.hpp", "version.hpp"]
+        headers = ["asio.hpp", "cordma.hpp", "coro/task.hpp", "sim.hpp", "version.hpp"]
         assert [header for header in headers if front.is_bridge(header)] == ["asio.hpp"]
-    with run.case("the public headers and the bridges declare what front.txt lists"):
+    with run.case("the public headers, the bridges and cordma-sim's declare what front.txt lists"):
         listed = (pathlib.Path(__file__).parent / "front.txt").read_text().split()
         headers, names = front.front(include)
-        both = sorted({*names, *front.bridges(include)})
-        assert both == listed, f"not listed: {set(both) - set(listed)}; gone: {set(listed) - set(both)}"
+        found = sorted({*names, *front.bridges(include), *front.of_sim(include)})
+        assert found == listed, f"not listed: {set(found) - set(listed)}; gone: {set(listed) - set(found)}"
     with run.case("public headers and names are few"):
         assert headers <= HEADERS_MAX, f"{headers} headers, above {HEADERS_MAX}: merge some, or use detail/"
         assert len(names) <= NAMES_MAX, f"{len(names)} names, above {NAMES_MAX}: which can be private?"
+    with run.case("the header of cordma-sim declares few names, and all in its namespace"):
+        names = front.of_sim(include)
+        assert 0 < len(names) <= SIM_NAMES_MAX, f"{len(names)} names, above {SIM_NAMES_MAX}: which can be private?"
+        assert not [name for name in names if not name.startswith("cordma::sim::")], names
     with run.case("the headers below detail/ declare what front_detail.txt lists"):
         listed = (pathlib.Path(__file__).parent / "front_detail.txt").read_text().split()
         names = front.further(include)

@@ -347,15 +347,18 @@ def changelog(tree):
 
 
 def installed(tree):
-    """include/meson.build names each header, and the umbrella each that is public and no bridge."""
+    """include/meson.build names each header, and the umbrella each that is public and no bridge. That of cordma-sim,
+    a library of its own, is installed with it."""
     listing = "include/meson.build"
     named = set(re.findall(r"'([\w/]+\.hpp)'", "\n".join(tree.files.get(listing, []))))
+    named |= set(re.findall(r"'../../include/cordma/([\w/]+\.hpp)'",
+                            "\n".join(tree.files.get("lib/sim/meson.build", []))))
     there = {name.removeprefix("include/cordma/") for name in tree.files
              if name.startswith("include/cordma/")}
     for header in sorted(named ^ there):
         yield listing, 1, (f"there is no {header}" if header in named else f"does not name {header}")
     umbrella = "include/cordma/cordma.hpp"
-    wanted = {f"cordma/{header}" for header in there - {"cordma.hpp"}
+    wanted = {f"cordma/{header}" for header in there - {"cordma.hpp", front.OF_SIM}
               if "detail/" not in header and not front.is_bridge(header)}
     included = {path for _, _, path in tree.includes(umbrella)} if umbrella in tree.files else wanted
     for header in sorted(wanted ^ included):

@@ -124,6 +124,7 @@ BAD_TREES = [
     ("installed", {"include/cordma/detail/io/a.hpp": HEADER,
                    "include/cordma/cordma.hpp": "#include <cordma/detail/io/a.hpp>\n"},
      "includes the public headers, and no others: cordma/detail/io/a.hpp"),
+    ("installed", {"include/cordma/sim.hpp": HEADER}, "does not name sim.hpp"),
     ("private_headers", {"examples/a.hpp": "#include <cordma/detail/io/a.hpp>\n"},
      "a.hpp:1: cordma/detail/io/a.hpp is private"),
     ("private_headers", {"docs/a.md": "```cpp\n#include <cordma/detail/io/a.hpp>\n```\n"},
@@ -164,6 +165,8 @@ Code is no link: `a[0](none.md)`, ``b`[0](none.md)``.
     "CHANGELOG.md": "# Changelog\n\n## Unreleased\n\n### Safety\n- Nothing leaks.\n",
     "include/meson.build": "'io/ring.hpp', 'detail/io/alarm.hpp', 'cordma.hpp'\n",
     "include/cordma/cordma.hpp": HEADER + "#include <cordma/io/ring.hpp>\n",
+    "include/cordma/sim.hpp": HEADER,
+    "lib/sim/meson.build": "install_headers('../../include/cordma/sim.hpp')\n",
     "include/cordma/io/ring.hpp": HEADER + "#include <cordma/detail/coro/task.hpp>\n",
     "include/cordma/detail/io/alarm.hpp": HEADER + "/// Rings. \\thread any. It throws nothing.\n",
     "lib/io/ring.cpp": "#include <cordma/io/ring.hpp>\n#include \"io/clock.hpp\"\n"

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """A program outside the tree uses cordma as installed, by pkg-config alone, and as a subproject.
 
-    install_test.py SOURCE_ROOT BUILD_ROOT SCRATCH PROGRAM.CPP static|shared COMPILER...
+    install_test.py SOURCE_ROOT BUILD_ROOT SCRATCH PROGRAM.CPP SIM_PROGRAM.CPP static|shared COMPILER...
 
 BUILD_ROOT is built with the one, the subproject with the other. SCRATCH holds the subproject's user
-and is kept between runs, so that the library is not built anew each time.
+and is kept between runs, so that the library is not built anew each time. SIM_PROGRAM, a test on simulated
+hosts, uses cordma-sim where that is built.
 """
 
 import os
@@ -25,6 +26,8 @@ cordma = dependency('cordma', fallback: 'cordma')
 executable('program', 'program.cpp', dependencies: cordma)
 # softverbs is found where cordma has it.
 executable('program_on_soft0', 'program.cpp', dependencies: [dependency('softverbs'), cordma])
+"""
+SIMULATION_USER = """executable('sim_program', 'sim_program.cpp', dependencies: dependency('cordma-sim'))
 """
 
 
@@ -47,7 +50,7 @@ def check_program(program):
     return [line.partition(":")[0] for line in found[1].splitlines()]
 
 
-def by_pkg_config(build, outside, source, compiler):
+def by_pkg_config(build, outside, source, simulation, compiler):
     destdir = outside / "installed"
     run("meson", "install", "-C", build, "--no-rebuild", "--destdir", destdir)
     (pc,) = destdir.rglob("cordma.pc")
@@ -71,6 +74,8 @@ def by_pkg_config(build, outside, source, compiler):
     in_c(outside, source.parent / "program.c", flags_of, destdir)
     if list(destdir.rglob("softverbs.pc")):
         on_soft0(outside, source, compiler, flags_of, destdir)
+    if list(destdir.rglob("cordma-sim.pc")):
+        on_simulated_hosts(outside, simulation, compiler, flags_of, destdir)
 
 
 def in_c(outside, source, flags_of, destdir):
@@ -100,10 +105,27 @@ def on_soft0(outside, source, compiler, flags_of, destdir):
         assert "soft0" in check_program(program), packages
 
 
-def as_subproject(cordma, scratch, source, library):
+def on_simulated_hosts(outside, source, compiler, flags_of, destdir):
+    """cordma-sim has cordma inside, and softverbs comes ahead of libibverbs."""
+    flags = flags_of("cordma-sim")
+    libraries = [flag for flag in flags if flag in ("-lcordma", "-lcordma-sim", "-lsoftverbs", "-libverbs")]
+    assert libraries == ["-lcordma-sim", "-lsoftverbs", "-libverbs"], flags
+    (library,) = (path.parent for path in destdir.rglob("libsoftverbs.so"))
+    program = outside / "sim_program"
+    run(*compiler, "-std=c++20", source, "-o", program, *flags, f"-Wl,-rpath,{library}", cwd=outside)
+    check_simulation(program)
+
+
+def check_simulation(program):
+    said = run(program)
+    assert said == "hello\nthe same seed: the same run, another seed: another run\n", said
+
+
+def as_subproject(cordma, scratch, source, simulation, library):
+    """`simulation` is None where cordma-sim is not built."""
     project = scratch / "subproject_user"
     definition = project / "meson.build"
-    wanted = SUBPROJECT_USER.replace("LIBRARY", library)
+    wanted = SUBPROJECT_USER.replace("LIBRARY", library) + (SIMULATION_USER if simulation else "")
     is_set_up = (project / "build" / "build.ninja").exists()
     if not is_set_up or definition.read_text() != wanted:
         shutil.rmtree(project, ignore_errors=True)
@@ -112,30 +134,36 @@ def as_subproject(cordma, scratch, source, library):
         (project / "subprojects" / "cordma").symlink_to(cordma)
         # Links, not a copy: an edit of the program is then built.
         (project / "program.cpp").symlink_to(source)
+        if simulation:
+            (project / "sim_program.cpp").symlink_to(simulation)
         run("meson", "setup", "--buildtype=plain", "--unity=on", "--unity-size=40", "build", cwd=project)
         # ccache then finds what another clone compiled.
         run(sys.executable, cordma / "tools/dev/relative_unity.py",
             env={**os.environ, "MESON_BUILD_ROOT": str(project / "build")})
-    run("ninja", "-C", project / "build", "program", "program_on_soft0")
+    programs = ["program", "program_on_soft0", *(["sim_program"] if simulation else [])]
+    run("ninja", "-C", project / "build", *programs)
     targets = run("ninja", "-C", project / "build", "-t", "targets", "all")
     assert "subprojects/cordma/tests/test_" not in targets, "its tests are built, too"
     assert "soft0" not in check_program(project / "build" / "program")
     on_soft0 = project / "build" / "program_on_soft0"
     assert "soft0" in check_program(on_soft0)
     link_order.softverbs_comes_first(on_soft0)
+    if simulation:
+        check_simulation(project / "build" / "sim_program")
 
 
 def main():
-    cordma, build, scratch, source = (pathlib.Path(path).resolve() for path in sys.argv[1:5])
-    built, compiler = sys.argv[5], sys.argv[6:]
+    cordma, build, scratch, source, simulation = (pathlib.Path(path).resolve() for path in sys.argv[1:6])
+    built, compiler = sys.argv[6], sys.argv[7:]
+    has_simulation = (build / "meson-private/cordma-sim.pc").exists()
     other = "shared" if built == "static" else "static"
     scratch.mkdir(parents=True, exist_ok=True)
     all_cases = cases.Cases("install")
-    with all_cases.case("a program outside the tree builds and runs with pkg-config alone, on soft0, too"):
+    with all_cases.case("programs outside the tree build and run with pkg-config alone, on soft0 and simulated hosts"):
         with tempfile.TemporaryDirectory() as outside:
-            by_pkg_config(build, pathlib.Path(outside), source, compiler)
+            by_pkg_config(build, pathlib.Path(outside), source, simulation, compiler)
     with all_cases.case(f"a program that has cordma as a Meson subproject, {other}, builds and runs"):
-        as_subproject(cordma, scratch, source, other)
+        as_subproject(cordma, scratch, source, simulation if has_simulation else None, other)
     return all_cases.status()
 
 
