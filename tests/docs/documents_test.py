@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """What the documents show is compiled and run, or checked otherwise.
 
-    documents_test.py ROOT README_PROGRAM TEMPLATES LIBCORDMA_C COMPILER...
+    documents_test.py ROOT README_PROGRAM TEMPLATES SIMULATION_PROGRAM LIBCORDMA_C COMPILER...
 
-TEMPLATES are the files with the blocks of C++, joined by commas. COMPILER compiles C, too.
+TEMPLATES are the files with the blocks of C++, joined by commas. SIMULATION_PROGRAM is 'none' where there
+is no cordma-sim. COMPILER compiles C, too.
 """
 
 import os
@@ -71,6 +72,10 @@ def run_c(root, program, cordma_c, compiler, text):
             assert done.returncode == 0, f"{command[0]} ended with {done.returncode}:\n{done.stderr}"
 
 
+def without_numbers(text):
+    return re.sub(r"\d+", "N", text)
+
+
 def unknown_metrics(text, source):
     """Names of metrics that the source does not write."""
     return [name for name in re.findall(r"\bcordma_(\w+)", text) if f'"{name}"' not in source]
@@ -96,7 +101,7 @@ def unknown_words(root, text):
 def main():
     root, program = (pathlib.Path(path) for path in sys.argv[1:3])
     templates = [pathlib.Path(path) for path in sys.argv[3].split(",")]
-    cordma_c, compiler = pathlib.Path(sys.argv[4]), sys.argv[5:]
+    simulation, cordma_c, compiler = sys.argv[4], pathlib.Path(sys.argv[5]), sys.argv[6:]
     all_cases = cases.Cases("documents")
     with all_cases.case("every block of C++ in the documents stands in a test"):
         assert not blocks.missing(root, templates), blocks.missing(root, templates)
@@ -105,6 +110,12 @@ def main():
         done = subprocess.run([program], text=True, capture_output=True, check=False)
         assert done.returncode == 0, f"{program} ended with {done.returncode}:\n{done.stderr}"
         assert sorted(done.stdout.splitlines()) == sorted(re.findall("`([^`]*)`", sentence)), done.stdout
+    if simulation != "none":
+        with all_cases.case("the program of docs/simulation.md finds nothing, and prints what is said there but numbers"):
+            (_, said), *_ = blocks.blocks_of(root / "docs/simulation.md", "text")
+            done = subprocess.run([simulation, "--seeds", "1..100"], text=True, capture_output=True, check=False)
+            assert done.returncode == 0, f"{simulation} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+            assert without_numbers(done.stdout.splitlines()[-1]) == without_numbers(said.strip()), done.stdout
     with all_cases.case("every block is checked, or listed with the reason"):
         reasons = listed(UNCHECKED.read_text())
         shown = [block for block in numbered(root) if block[1] not in CHECKED]
