@@ -106,7 +106,7 @@ class plain_world {
   unsigned rnr_naks = 0;      ///< frames of that kind
   bool is_cut = false;        ///< no host finds another
   bool is_holding = false;    ///< no frame arrives
-  bool keeps_tokens = false;  ///< of hosts that are added from now on
+  bool keeps_tokens = false;  ///< Hosts that are added from now on do.
   std::function<int(softverbs_host*, std::string_view, ibv_context*)> on_call;
   struct device_write {
     softverbs_host* host;
