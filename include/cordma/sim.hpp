@@ -88,6 +88,7 @@ class CORDMA_EXPORT host {
   [[nodiscard]] cordma::endpoint endpoint(std::uint16_t port) const;
   /// Starts the host's program on a runtime of its own, when the world runs. A host runs one
   /// program at a time. Clock, reactor and device of the options are the world's.
+  /// \errors those of a runtime's constructor, which is called at once
   void start(callback<task<>(runtime&)> program, const callback<runtime_options()>& options = {});
   /// The process dies: its kernel ends its connections, and the peers hear of that. The host can be
   /// started again.
@@ -118,6 +119,7 @@ class CORDMA_EXPORT world {
   /// Ends all programs where they are.
   ~world();
 
+  /// \errors `finding`: there is a host of that name.
   host& add_host(std::string_view name);
   /// Calls `f` at a time from now, between two steps of hosts.
   void after(time_span span, callback<void()> f);

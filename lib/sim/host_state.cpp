@@ -127,8 +127,13 @@ void host_state::start(callback<task<>(runtime&)> program,
                        const callback<runtime_options()>& options) {
   if (is_running()) throw finding{"host " + name_ + " runs a program already"};
   const host_scope here{*this};
-  process_ =
-      std::make_unique<process>(*this, options ? options() : runtime_options{}, std::move(program));
+  try {
+    process_ = std::make_unique<process>(*this, options ? options() : runtime_options{},
+                                         std::move(program));
+  } catch (...) {
+    end_process();
+    throw;
+  }
   ++incarnation_;
   has_power_ = true;
   timer_at_ = device_timer_at_ = time_point::max();

@@ -58,6 +58,7 @@ world_state::~world_state() {
 }
 
 host_state& world_state::add_host(std::string name) {
+  if (host_named(name) != nullptr) report("there are two hosts of the name " + name);
   const auto number = unsigned(hosts_.size()) + 1;
   trace_.add_host();
   return *hosts_.emplace_back(std::make_unique<host_state>(*this, std::move(name), number));

@@ -247,3 +247,35 @@ TEST_CASE("a host comes back with its name and address after it has lost its pow
   CHECK(found_by(w) == "");
   CHECK(served == 2);
 }
+
+TEST_CASE("a host whose program cannot start leaves nothing behind, and starts later", "[sim]") {
+  sim::faults wanted;
+  wanted.refused_verbs = 0.3;
+  unsigned refused = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    sim::world w{seed, wanted};
+    sim::host& a = w.add_host("a");
+    bool ran = false;
+    const auto program = [&](runtime&) -> task<> {
+      ran = true;
+      co_return;
+    };
+    try {
+      a.start(program);
+    } catch (const error&) {
+      ++refused;
+      CHECK_FALSE(a.is_running());
+      w.heal();
+      a.start(program);
+    }
+    w.run();
+    CHECK(ran);
+  }
+  CHECK(refused > 0);
+}
+
+TEST_CASE("two hosts of a world have two names", "[sim]") {
+  sim::world w{1};
+  w.add_host("a");
+  CHECK_THROWS_WITH(w.add_host("a"), Contains("two hosts of the name a"));
+}
