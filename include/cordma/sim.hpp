@@ -87,7 +87,8 @@ class CORDMA_EXPORT host {
   /// Returns the host's address, with a port.
   [[nodiscard]] cordma::endpoint endpoint(std::uint16_t port) const;
   /// Starts the host's program on a runtime of its own, when the world runs. A host runs one
-  /// program at a time. Clock, reactor and device of the options are the world's.
+  /// program at a time. Clock, reactor and device of the options are the world's. Allocators for
+  /// which the options have no limit register at most 1 GiB.
   /// \errors those of a runtime's constructor, which is called at once
   void start(callback<task<>(runtime&)> program, const callback<runtime_options()>& options = {});
   /// The process dies: its kernel ends its connections, and the peers hear of that. The host can be

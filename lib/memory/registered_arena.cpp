@@ -19,6 +19,13 @@ struct arena_config {
 
 constexpr ssize_t never = -1;  // Decay time, in milliseconds.
 
+/// Returns what keeps arenas; null: nothing does. With opt.retain, an arena keeps extents, whose
+/// chunks go.
+detail::spare_memory* spare_arenas() {
+  detail::spare_memory* const spare = detail::spare_memory::current();
+  return spare == nullptr || jemalloc::get<bool>("opt.retain") ? nullptr : spare;
+}
+
 }  // namespace
 
 // Pages stay backed and registered as long as their chunk. Hooks that would change that refuse
@@ -55,7 +62,8 @@ const extent_hooks_t registered_arena::table{
         -> bool { return !static_cast<hooks*>(self)->chunks->in_one_chunk(a, b); },
 };
 
-registered_arena::registered_arena(chunk_store& chunks) : hooks_{table, &chunks} {
+registered_arena::registered_arena(chunk_store& chunks)
+    : hooks_{table, &chunks}, spare_{spare_arenas()} {
   if (adopt()) return;
   arena_config config{&hooks_, false};
   std::size_t bytes = sizeof index_;

@@ -41,7 +41,7 @@ class registered_arena {
 
   hooks hooks_;
   unsigned index_ = 0;
-  detail::spare_memory* const spare_ = detail::spare_memory::current();  ///< null: none
+  detail::spare_memory* const spare_;  ///< null: none
 };
 
 }  // namespace cordma

@@ -7,6 +7,7 @@
 
 #include <cordma/base/error.hpp>
 
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <catch2/catch.hpp>
 
@@ -64,6 +65,7 @@ TEST_CASE("in a scope of spare memory, a mapping leaves zeroed memory to the nex
     p.space.decommit(p.at(1), part);
   }
   CHECK(parts{}.at(1) != first);
+  CHECK(::munmap(spare.take(9 * part), 9 * part) == 0);
 }
 
 TEST_CASE("a mapping gives memory back at each limit of the process", "[memory]") {

@@ -1,5 +1,6 @@
 #include <cordma/memory/mr_allocator.hpp>
 
+#include "../../lib/base/spare_memory.hpp"
 #include "support/aborts.hpp"
 #include "support/allocations.hpp"
 #include "support/device.hpp"
@@ -20,6 +21,7 @@
 #include <array>
 #include <cstdio>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <set>
 #include <thread>
@@ -53,6 +55,27 @@ std::string what_of(const auto& body) {
 }
 
 }  // namespace
+
+TEST_CASE("in a scope of spare memory, an allocator leaves an arena to the next one",
+          "[memory][device][private]") {
+  device d;
+  detail::spare_memory spare;
+  constexpr std::size_t limit = std::size_t{16} << 20, chunk = std::size_t{2} << 20;
+  for (int round = 0; round < 3; ++round) {
+    const detail::spare_memory_scope scope{spare};
+    mr_allocator memory{d.pd, {.limit_bytes = limit}};
+    CHECK(spare.take_arena() == std::nullopt);
+    for (const std::size_t size : {std::size_t{100}, std::size_t{40'000}, std::size_t{5} << 20}) {
+      local_mr some = memory.allocate_zeroed(size);
+      CHECK(all_are(some.bytes(), std::byte{0}));
+      std::ranges::fill(some.bytes(), std::byte{1});
+    }
+    CHECK(memory.counters().chunks > 0);
+  }
+  CHECK(spare.take_arena().has_value());
+  CHECK(spare.take_arena() == std::nullopt);
+  CHECK(::munmap(spare.take(4 * limit + chunk), 4 * limit + chunk) == 0);
+}
 
 TEST_CASE("zeroed memory is zero, also when it is used again", "[memory][device][M1]") {
   device d;
