@@ -44,6 +44,9 @@ struct inbound final : list_hook<inbound>,
   bool is_offered = false;
   bool is_answered = false;
   bool is_released = false;  ///< answered: the peer will not write
+
+  /// Returns false once the peer's part is done, and only this side's device has to end the loan.
+  [[nodiscard]] bool needs_peer() const noexcept { return !is_answered || is_released; }
 };
 
 /// A message that this rank sends in an operation. The operation owns it.
@@ -71,6 +74,9 @@ struct outbound final : list_hook<outbound>, outgoing_frame, frame_cache::recycl
   bool is_told = false;     ///< the frame that follows the last WRITE is posted
   counted_ref<rank_link> link;
   std::optional<told_request<write_request<1>, outbound>> writing;
+
+  /// Returns false once the peer may have all that it needs, and only the device has to tell so.
+  [[nodiscard]] bool needs_peer() const noexcept { return !is_told; }
 };
 
 /// One operation under way on this rank: the `exchange` of its algorithm, over links. The messages
@@ -119,7 +125,8 @@ class collective final : public exchange,
   /// Ends a message that no memory was offered for; otherwise it goes on.
   void let_go(outgoing& message) noexcept;
   [[nodiscard]] std::uint32_t messages() const noexcept { return messages_; }
-  /// Returns true if one of the messages is for or from that rank.
+  /// Returns true if one of the messages needs that rank still. A rank's word that it leaves may
+  /// overtake its device's acknowledgement of the last WRITE.
   [[nodiscard]] bool waits_for(std::uint32_t rank) noexcept;
   /// Makes the operation fail, and delete itself once it is settled. Its task is gone.
   void abandon(const failure& why) noexcept;

@@ -75,8 +75,8 @@ void collective::let_go(outgoing& message) noexcept {
 }
 
 bool collective::waits_for(std::uint32_t rank) noexcept {
-  return inbounds_.find([&](const inbound& in) { return in.peer == rank; }) != nullptr ||
-         outbounds_.find([&](const outbound& o) { return o.peer == rank; }) != nullptr;
+  const auto waits = [&](const auto& m) { return m.peer == rank && m.needs_peer(); };
+  return inbounds_.find(waits) != nullptr || outbounds_.find(waits) != nullptr;
 }
 
 void collective::settle() noexcept {
