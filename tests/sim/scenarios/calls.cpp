@@ -139,7 +139,7 @@ struct calling : cast {
         for (unsigned n = 0; n < 3; ++n) all.spawn(call_some(client, memory));
         co_return;
       });
-      co_await client.close();
+      co_await close(client);
       co_return;
     }
     rpc::server server;

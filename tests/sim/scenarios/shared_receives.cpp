@@ -43,7 +43,7 @@ struct sharing : cast {
       }
     };
     co_await when_all(send(), receive());
-    co_await stream.close();
+    co_await close(stream);
   }
 
   task<> live(runtime& rt, unsigned self) {
@@ -81,7 +81,7 @@ struct pooling : cast {
     }
     // A listener drops connections that end before somebody accepts them.
     co_await until([this] { return accepted == size() - 1; }, 1ms);
-    co_await conn.close();
+    co_await close(conn);
   }
 
   task<> receive_all(shared_receives& pool) {

@@ -136,7 +136,7 @@ class link_end {
     const unsigned rounds = operations_ / 8;
     co_await reach(conn_, mine - rounds);
     co_await exchange_messages(rounds);
-    co_await conn_.close();
+    co_await all_.close(conn_);
   }
 
   task<> send_all(message_stream& to, unsigned count) {
@@ -214,7 +214,7 @@ class link_end {
     }
     co_await s.send(bytes{});
     all_.require((co_await s.receive()).size_bytes() == 0, "a message that was not the last");
-    co_await s.close();
+    co_await all_.close(s);
   }
 
   task<> serve() {
@@ -235,7 +235,7 @@ class link_end {
     const unsigned calls = operations_ / 3;
     co_await when_all(call_all(client, calls / 2), call_all(client, calls - calls / 2),
                       reach(*client.connection(), operations_ - calls));
-    co_await client.close();
+    co_await all_.close(client);
   }
 
   mesh& all_;

@@ -105,7 +105,7 @@ struct streaming : cast {
     message_stream stream{std::move(conn), sides[self].options};
     co_await when_all(send_all(stream, self), receive_all(stream, self));
     if (self == closing) {
-      co_await stream.close();
+      co_await close(stream);
     } else {
       const auto after_all = co_await as_result(stream.receive());
       require(code_of(after_all) == errc::disconnected, "a stream did not end with its close");

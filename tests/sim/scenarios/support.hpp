@@ -72,6 +72,13 @@ struct cast {
   void require(bool holds, const char* what) const {
     if (!holds) w.fail(what);
   }
+  /// Closes a conversation that is over. A close that waits in vain takes its limit of 2 s.
+  template <class Conversation>
+  task<> close(Conversation& over) const {
+    const time_point began = w.now();
+    co_await over.close();
+    require(w.now() - began < std::chrono::seconds{1}, "a close waited in vain");
+  }
   /// A time up to `most`, at random.
   [[nodiscard]] duration moment(duration most) const {
     return duration{w.random(std::uint64_t(most.count()))};

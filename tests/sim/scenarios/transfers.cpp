@@ -125,7 +125,7 @@ struct transferring : cast {
         all.spawn(send(conn));
         co_return;
       });
-      co_await conn.close();
+      co_await close(conn);
       co_return;
     }
     local_mr memory = reachable_memory(rt).allocate_zeroed(kib + lanes * lane_bytes);
