@@ -106,9 +106,11 @@ class CORDMA_EXPORT listener {
   listener(connection_resources resources, const endpoint& local,
            const connection_options& options = {}, const listener_options& limits = {});
 
-  /// Gives the next connection, in the order in which handshakes ended. A stop that comes just when
-  /// there is one drops it. \errors errc::closed; errc::device_failed: by rdma_cm, the device that
-  /// it listened on is gone, and the listener is closed.
+  /// Gives the next connection, in the order in which handshakes ended. One that has ended before
+  /// it was accepted is left out, even if its client sent messages, and closed: let clients wait
+  /// for an answer. A stop that comes just when there is one drops it. \errors errc::closed;
+  /// errc::device_failed: by rdma_cm, the device that it listened on is gone, and the listener is
+  /// closed.
   task<connection> accept();
   /// Closes the listener now: the next client is refused, and the next `listen` may take the port.
   /// Await the result to learn that the handshakes in progress have ended. Idempotent.
