@@ -156,6 +156,8 @@ class connection_state final : private timer, private byte_channel::listener {
   }
   void tick() noexcept;
   void beat() noexcept;
+  void see_unsignaled_end() noexcept;
+  task<> sends_ended();
   [[nodiscard]] bool is_manual() const noexcept { return mode_ == completion_mode::manual; }
 
   local_mr preposted_;  ///< Memory of the receives that `prepost` posted.

@@ -107,9 +107,7 @@ void connection_state::await_late_acks() noexcept {
   if (is_late || (qp.sends().is_idle() && has_told_end())) {
     return end_with_peer();
   }
-  // Requests that were posted since the last beat, and raise no CQE, end with another one.
-  const bool needs_beat = !qp.sends().will_end_all() && completes_beats();
-  if (needs_beat && (!beat_ || beat_->has_ended())) beat();
+  see_unsignaled_end();
   executor.arm(*this, executor.after(late_ack_interval));
 }
 
@@ -168,6 +166,25 @@ void connection_state::beat() noexcept {
   beat_.emplace(qp.post(cordma::write(const_local_mr_slice{}, remote_mr_slice{})));
 }
 
+/// Requests that were posted since the last beat, and raise no CQE, end with another one.
+void connection_state::see_unsignaled_end() noexcept {
+  const bool needs_beat = !qp.sends().will_end_all() && completes_beats();
+  if (needs_beat && (!beat_ || beat_->has_ended())) beat();
+}
+
+/// Waits until the send queue is idle, or for `close_timeout`. Other tasks may post meanwhile.
+task<> connection_state::sends_ended() {
+  const time_span limit = options_.close_timeout;
+  const time_point until = executor.after(limit);
+  const time_span interval = std::min<time_span>(limit, late_ack_interval);
+  for (bool is_idle = false; !is_idle && !executor.is_past(until);) {
+    see_unsignaled_end();
+    const auto waited = co_await as_result(with_timeout(qp.sends_idle(), interval, &executor));
+    pass_stop(waited);
+    is_idle = waited.has_value();
+  }
+}
+
 /// Sends the goodbye once, for nothing may follow the end of the channel.
 void connection_state::say_goodbye() noexcept {
   if (is_end_told_ || std::exchange(is_goodbye_said_, true)) return;
@@ -183,9 +200,7 @@ void connection_state::say_goodbye() noexcept {
 task<> connection_state::close() {
   const time_span limit = options_.close_timeout;
   if (!qp.has_failed()) {
-    // The heartbeat's CQE ends unsignaled requests before it, which nothing else might.
-    if (completes_beats() && !qp.sends().is_idle()) beat();
-    pass_stop(co_await as_result(with_timeout(qp.sends_idle(), limit, &executor)));
+    co_await sends_ended();
     if (agent) pass_stop(co_await as_result(with_timeout(agent->settled(), limit, &executor)));
     say_goodbye();
     const bool is_answered = agent || channel_->ends_with_peer();
