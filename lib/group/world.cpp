@@ -181,6 +181,9 @@ void world::give_up(const failure& why) noexcept {
   if (cut_off_) return;
   const counted_ref stay{*this};
   cut_off_ = why;
+  // Ranks that were never connected are lost as well: a `shrink` would wait for them.
+  for (std::uint32_t r = 0; r < peers_.size(); ++r)
+    if (r != rank()) static_cast<void>(peer(r));
   const auto for_each_peer = [&](auto f) {
     for (const std::unique_ptr<rank_peer>& p : peers_)
       if (p != nullptr) f(*p);

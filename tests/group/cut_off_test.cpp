@@ -4,6 +4,8 @@
 #include "support/outcome.hpp"
 #include "world_of.hpp"
 
+#include <cordma/coro/with_timeout.hpp>
+
 #include <catch2/catch.hpp>
 
 #include <optional>
@@ -11,6 +13,7 @@
 #include <vector>
 
 using namespace cordma;
+using namespace std::chrono_literals;
 using test::code_of;
 using test::ranks;
 using test::world_of;
@@ -83,4 +86,17 @@ TEST_CASE("a rank that the others have cut off is told so when it connects", "[g
   REQUIRE(code_of(outcomes[1]) == errc::rank_failed);
   CHECK_THAT(outcomes[1].failure().to_string(), Catch::Contains(cut_off));
   CHECK_THAT(all[1].why_failed()->to_string(), Catch::Contains(cut_off));
+}
+
+TEST_CASE("the shrink of a rank that was cut off asks no rank that it never met",
+          "[group][device]") {
+  ranks all{3};
+  for (const unsigned r : {0u, 1u})
+    world_of(all[r]).cut_off(2, {.code = errc::timed_out, .call = "a test"});
+  local_mr memory = all.rt().memory().allocate_zeroed(8);
+  const auto told = all.rt().run(as_result(with_timeout(all[2].send(memory.slice(), 1), 20s)));
+  CHECK(code_of(told) == errc::rank_failed);
+  const auto shrunk = all.rt().run(as_result(with_timeout(all[2].shrink(), 20s)));
+  REQUIRE(code_of(shrunk) == errc::rank_failed);
+  CHECK_THAT(shrunk.failure().to_string(), Catch::Contains(cut_off));
 }
