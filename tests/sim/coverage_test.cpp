@@ -21,8 +21,8 @@ TEST_CASE("a coverage counts the states that differ", "[sim]") {
 TEST_CASE("a coverage adds the states of another one", "[sim]") {
   const auto one = std::make_unique<coverage>();
   const auto other = std::make_unique<coverage>();
-  for (const std::uint64_t n : {1, 2, 3}) one->mark(n);
-  for (const std::uint64_t n : {3, 4}) other->mark(n);
+  for (const std::uint64_t n : {1u, 2u, 3u}) one->mark(n);
+  for (const std::uint64_t n : {3u, 4u}) other->mark(n);
   one->add(*other);
   CHECK(one->count() == 4);
   CHECK(other->count() == 2);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -55,7 +56,9 @@ bool is_linearizable(std::span<const register_operation> history) {
   std::vector<register_operation> ordered;
   for (const register_operation& one : history)
     if (one.is_write || one.end != register_operation::open) ordered.push_back(one);
-  std::ranges::stable_sort(ordered, {}, &register_operation::begin);
+  std::ranges::sort(ordered, {}, [](const register_operation& one) {
+    return std::tuple{one.begin, one.end, one.is_write, one.value};
+  });
   return order_search{std::move(ordered)}.find();
 }
 

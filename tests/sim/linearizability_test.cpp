@@ -42,7 +42,7 @@ std::vector<register_operation> any_history(std::mt19937& chance, unsigned clien
       now = end + 1 + up_to(10);
     }
   }
-  std::ranges::stable_sort(moments, {}, &moment::at);
+  std::ranges::sort(moments, {}, [](const moment& m) { return std::pair{m.at, m.index}; });
   std::uint64_t value = 0;
   for (const moment& m : moments) {
     register_operation& one = history[m.index];

@@ -42,8 +42,8 @@ TEST_CASE("a plan keeps all decisions of the kinds that its text does not name",
 TEST_CASE("a plan contains the ends of its ranges, and nothing beside them", "[sim]") {
   const plan p = plan::parse("fault=3,10-12,20-29 network=none");
   const decision_set& faults = p.of(decision_kind::fault);
-  for (const unsigned kept : {3, 10, 11, 12, 20, 29}) CHECK(faults.contains(kept));
-  for (const unsigned taken : {0, 2, 4, 9, 13, 19, 30}) CHECK_FALSE(faults.contains(taken));
+  for (const unsigned kept : {3u, 10u, 11u, 12u, 20u, 29u}) CHECK(faults.contains(kept));
+  for (const unsigned taken : {0u, 2u, 4u, 9u, 13u, 19u, 30u}) CHECK_FALSE(faults.contains(taken));
   CHECK_FALSE(p.of(decision_kind::network).contains(0));
   CHECK(p.of(decision_kind::schedule).contains(UINT64_MAX));
 }

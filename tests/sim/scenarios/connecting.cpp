@@ -29,7 +29,7 @@ struct storming : cast {
     limits.handshakes_max = 2 + unsigned(w.random(4));
     limits.ready_max = 1 + unsigned(w.random(3));
     limits.handshake_timeout = 500ms;
-    limits.admit = [this](connection_request& request) {
+    limits.admit = [](connection_request& request) {
       if (request.private_data[0] == std::byte{1})
         request.refuse("you said that you are not welcome");
     };

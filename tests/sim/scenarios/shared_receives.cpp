@@ -16,7 +16,7 @@ struct sharing : cast {
 
   task<> serve(connection conn) {
     message_stream stream{std::move(conn)};
-    for (std::uint32_t expected = 0;; ++expected) {
+    for (;;) {
       const result<stream_message> one = co_await as_result(stream.receive());
       if (code_of(one) == errc::disconnected && ++ended > 0) co_return;
       require(one.has_value(), "a stream with shared receives failed");
