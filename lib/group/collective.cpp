@@ -283,8 +283,9 @@ void collective::on_offer(std::uint32_t from, const group_protocol::frame& f) {
 }
 
 void collective::write(outbound& o, const loan_terms& where) noexcept {
-  o.offered = where;
   o.link = peer_of(o.peer).link;
+  if (!o.link) return;  // The memory went with the connection: the rank is lost, and soon gone.
+  o.offered = where;
   write_next(o);
 }
 
