@@ -79,7 +79,8 @@ command_line::command_line(int argc, const char* const* argv, std::span<const sc
   bool keeps_plan = false;
   app.add_option("scenario", names, "Scenarios (default: all)");
   CLI::Option* const one_seed = app.add_option("--seed", seed, "Plays one seed")->type_name("N");
-  app.add_option("--seeds", seeds, "Plays these seeds of each scenario")
+  app.add_option("--seeds", seeds,
+                 "Plays these seeds of each scenario; A.. plays from A on, for --minutes")
       ->type_name("A..B")
       ->excludes(one_seed);
   app.add_option("--minutes", minutes, "Plays new seeds for so long (default: 1)")->type_name("M");
@@ -120,8 +121,8 @@ command_line::command_line(int argc, const char* const* argv, std::span<const sc
     const std::size_t dots = seeds.find("..");
     if (dots == std::string::npos) refuse("--seeds is A..B, not '" + seeds + "'");
     first_seed = number_of(seeds.substr(0, dots));
-    last_seed = number_of(seeds.substr(dots + 2));
-    if (*last_seed < first_seed) refuse("--seeds goes up, not '" + seeds + "'");
+    if (dots + 2 < seeds.size()) last_seed = number_of(seeds.substr(dots + 2));
+    if (last_seed && *last_seed < first_seed) refuse("--seeds goes up, not '" + seeds + "'");
   } else {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     first_seed = std::uint64_t(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());

@@ -99,6 +99,13 @@ TEST_CASE("the refusal of a command line names the wrong value", "[sim]") {
   CHECK_THAT(refusal_of_line({"--unknown"}), Contains("--unknown"));
 }
 
+TEST_CASE("seeds without an end are played for some minutes", "[sim]") {
+  const command_line made = parse({"--seeds", "7..", "--minutes", "3"});
+  CHECK(made.first_seed == 7);
+  CHECK_FALSE(made.last_seed.has_value());
+  CHECK(made.minutes == 3);
+}
+
 TEST_CASE("the seeds of a file are known, beside comments and empty lines", "[sim]") {
   const test::temporary_folder folder;
   const std::string file = folder.path / "known.txt";
