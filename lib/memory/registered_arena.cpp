@@ -107,8 +107,8 @@ bool registered_arena::adopt() noexcept {
   if (!left) return false;
   index_ = *left;
   extent_hooks_t* own = &hooks_;
-  const int error =
-      jemalloc::mallctl(control("extent_hooks").text, nullptr, nullptr, &own, sizeof own);
+  const int error = jemalloc::mallctl(control("extent_hooks").text, nullptr, nullptr, &own,
+                                      sizeof(extent_hooks_t*));
   CORDMA_ASSERT(error == 0, "jemalloc refuses the hooks of an arena");
   return true;
 }

@@ -53,7 +53,8 @@ std::vector<command_line::known_seed> read_known(const std::string& file,
     std::string name, profile, seed;
     if (!(words >> name) || name[0] == '#') continue;
     if (!(words >> profile >> seed))
-      refuse(file + ": expected 'SCENARIO PROFILE SEED', not '" + line + "'");
+      refuse(std::string{file}.append(": expected 'SCENARIO PROFILE SEED', not '").append(line) +
+             "'");
     made.push_back({&scenario_of(name, all), profile_of(profile), number_of(seed)});
   }
   return made;
@@ -96,7 +97,7 @@ command_line::command_line(int argc, const char* const* argv, std::span<const sc
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
-    std::exit(app.exit(help));
+    std::exit(app.exit(help));  // NOLINT(concurrency-mt-unsafe): there is one thread.
   } catch (const CLI::ParseError& e) {
     refuse(e.what());
   }

@@ -66,6 +66,7 @@ class program_file {
 /// Returns true for an address of the program itself, and not of a library.
 bool is_of_program(const Dl_info& info) noexcept {
   Dl_info own;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the kernel gives the address as a number.
   return ::dladdr(reinterpret_cast<const void*>(::getauxval(AT_ENTRY)), &own) != 0 &&
          own.dli_fbase == info.dli_fbase;
 }

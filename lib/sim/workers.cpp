@@ -28,9 +28,11 @@ constexpr unsigned seconds_max = 120;
 /// Keeps the memory that a seed has freed for the next one.
 void keep_memory() noexcept {
   constexpr int block_bytes_max = 32 << 20;  // The largest that glibc takes.
+  // NOLINTBEGIN(concurrency-mt-unsafe): there is one thread.
   ::mallopt(M_MMAP_THRESHOLD, block_bytes_max);
   ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   ::mallopt(M_TOP_PAD, 1 << 20);
+  // NOLINTEND(concurrency-mt-unsafe)
 }
 
 std::string ending_of(int status) {
