@@ -254,8 +254,9 @@ int sim_sockets::local_address(int fd, socket_address& out) noexcept {
 
 int sim_sockets::peer_address(int fd, socket_address& out) noexcept {
   const socket& s = *find(fd);
-  if (s.now != state::connected) return -ENOTCONN;
-  out = host_.world().host_at(s.peer_host)->address(s.peer_port);
+  const host_state* const peer = host_.world().host_at(s.peer_host);
+  if (s.now != state::connected || peer == nullptr) return -ENOTCONN;
+  out = peer->address(s.peer_port);
   return 0;
 }
 
