@@ -301,10 +301,15 @@ std::uint64_t request_oracle::ended_by(const host_state& host, const ibv_cq* cq,
   }
   if (succeeded && !is_receive) return 0;  // A bind or an extended request.
   const ibv_qp* const qp = softverbs_find_qp(host.device(), wc.qp_num);
-  if (qp != nullptr && qp->srq != nullptr)
-    if (const std::uint64_t number = receive_completed(host, shared_[qp->srq].receives, false, wc))
+  for (auto& [srq, shared] : shared_) {
+    // Completions of a queue pair that is destroyed stay, and it is not known which queue it had.
+    const bool may_be_of = qp != nullptr ? qp->srq == srq : shared.host == &host;
+    if (!may_be_of) continue;
+    if (const std::uint64_t number = receive_completed(host, shared.receives, false, wc))
       return number;
-  if (succeeded) find(host, wc, "a receive ends that nobody posted, or it ends twice");
+  }
+  if (succeeded && qp != nullptr)
+    find(host, wc, "a receive ends that nobody posted, or it ends twice");
   return 0;
 }
 
