@@ -2,6 +2,7 @@
 
 #include "ranks.hpp"
 #include "support/outcome.hpp"
+#include "support/until.hpp"
 #include "world_of.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
@@ -99,4 +100,26 @@ TEST_CASE("the shrink of a rank that was cut off asks no rank that it never met"
   const auto shrunk = all.rt().run(as_result(with_timeout(all[2].shrink(), 20s)));
   REQUIRE(code_of(shrunk) == errc::rank_failed);
   CHECK_THAT(shrunk.failure().to_string(), Catch::Contains(cut_off));
+}
+
+TEST_CASE("a message for memory that went with its connection ends when the rank is lost",
+          "[group][device]") {
+  ranks all{2, {.connect_at_once = true}};
+  detail::world& here = world_of(all[0]);
+  local_mr sent = all.rt().memory().allocate_zeroed(100'000);
+  local_mr received = all.rt().memory().allocate_zeroed(100'000);
+  std::optional<result<void>> offered, told;
+  const auto lose_connection = [&](scope& running) -> task<> {
+    executor& on = all.rt().executor();
+    running.spawn(
+        [&]() -> task<> { offered = co_await as_result(all[1].broadcast(received.slice(), 0)); });
+    co_await test::until(on, [&] { return here.counted.early == 1; });
+    break_link(all[0], 1);
+    co_await test::until(on, [&] { return here.peer(1).now == detail::rank_peer::state::lost; });
+    told = co_await as_result(all[0].broadcast(sent.slice(), 0));
+  };
+  all.rt().run(with_timeout(with_scope(lose_connection), 20s));
+  CHECK(code_of(*told) == errc::rank_failed);
+  CHECK_THAT(told->failure().to_string(), Catch::Contains("rank 1"));
+  CHECK_THAT(offered->failure().to_string(), Catch::Contains(cut_off));
 }

@@ -56,6 +56,11 @@ class patient_socket {
       co_await sleep_for(1ms);
     }
   }
+  /// Asks for the address of the peer. Returns the result of the call.
+  [[nodiscard]] int ask_for_peer() const noexcept {
+    socket_address peer;
+    return calls_.peer_address(fd_, peer);
+  }
 
  private:
   cordma::detail::socket_calls& calls_;
@@ -153,4 +158,33 @@ TEST_CASE("a cut keeps the answers to a request back, whose message has arrived"
   CHECK(found == "");
   CHECK(arrived < healed);
   CHECK(ended >= healed);
+}
+
+TEST_CASE("a socket that ends with the power of its host has no peer", "[sim]") {
+  sim::world w{1};
+  sim::host& a = w.add_host("a");
+  sim::host& b = w.add_host("b");
+  int before = -1, after = 0;
+  b.start([&](runtime& rt) -> task<> {
+    patient_socket own{rt};
+    co_await own.accept(address_of_b(rt));
+    co_await sleep_for(1s);
+  });
+  a.start([&](runtime& rt) -> task<> {
+    struct last_question {
+      ~last_question() { answer = of.ask_for_peer(); }
+      const patient_socket& of;
+      int& answer;
+    };
+    co_await sleep_for(1ms);
+    patient_socket own{rt};
+    co_await own.connect(address_of_b(rt));
+    before = own.ask_for_peer();
+    const last_question end{own, after};
+    co_await sleep_for(1h);
+  });
+  w.after(500ms, [&] { a.lose_power(); });
+  w.run();
+  CHECK(before == 0);
+  CHECK(after == -ENOTCONN);
 }

@@ -33,18 +33,8 @@ class raw_side {
     pd = ::ibv_alloc_pd(context);
     mr = ::ibv_reg_mr(pd, memory.data(), memory.size(), access);
     cq = ::ibv_create_cq(context, 32, nullptr, nullptr, 0);
-    ibv_qp_init_attr how{};
-    how.send_cq = how.recv_cq = cq;
-    how.cap = {.max_send_wr = 16,
-               .max_recv_wr = 16,
-               .max_send_sge = 4,
-               .max_recv_sge = 4,
-               .max_inline_data = 64};
-    how.qp_type = IBV_QPT_RC;
-    qp = ::ibv_create_qp(pd, &how);
-    check(qp == nullptr ? -1 : 0, "ibv_create_qp");
+    make_qp();
     check(::ibv_query_gid(context, 1, 0, &gid), "ibv_query_gid");
-    to_init();
   }
   raw_side(const raw_side&) = delete;
   ~raw_side() {
@@ -55,6 +45,21 @@ class raw_side {
     ::ibv_close_device(context);
   }
 
+  /// Makes the queue pair, which is in INIT. \param srq  null: it has receives of its own
+  void make_qp(ibv_srq* srq = nullptr) {
+    ibv_qp_init_attr how{};
+    how.send_cq = how.recv_cq = cq;
+    how.cap = {.max_send_wr = 16,
+               .max_recv_wr = 16,
+               .max_send_sge = 4,
+               .max_recv_sge = 4,
+               .max_inline_data = 64};
+    how.srq = srq;
+    how.qp_type = IBV_QPT_RC;
+    qp = ::ibv_create_qp(pd, &how);
+    check(qp == nullptr ? -1 : 0, "ibv_create_qp");
+    to_init();
+  }
   /// Brings the queue pair to RTS.
   void connect(const ibv_gid& peer, std::uint32_t peer_qpn) {
     ibv_qp_attr to{};

@@ -217,3 +217,67 @@ TEST_CASE("requests that a device did not take are forgotten", "[sim]") {
   CHECK(found == "");
   CHECK(taken >= 16);
 }
+
+TEST_CASE("a receive that its queue pair completed ends after the queue pair is destroyed",
+          "[sim]") {
+  raw_world both;
+  bool has_ended = false;
+  const std::string found = both.play(
+      [&](raw_side& own, raw_side&) -> task<> {
+        co_await send_all(own, 1);
+        has_ended = true;
+      },
+      [&](raw_side& own, raw_side&) -> task<> {
+        own.receive(1, {own.piece(64, 64)});
+        while (!has_ended) co_await sleep_for(1ms);
+        ::ibv_destroy_qp(own.qp);
+        const ibv_wc wc = co_await own.completion();
+        CHECK(wc.wr_id == 1);
+        own.make_qp();
+      });
+  CHECK(found == "");
+}
+
+TEST_CASE("a shared receive ends, and its id is free, after its queue pair is destroyed", "[sim]") {
+  constexpr unsigned rounds = 2;
+  raw_world both;
+  unsigned made_by_a = 0, ready = 0, ended = 0;
+  const auto reached = [](const unsigned& count, unsigned round) -> task<> {
+    while (count <= round) co_await sleep_for(1ms);
+  };
+  const std::string found = both.play(
+      [&](raw_side& own, raw_side& other) -> task<> {
+        for (unsigned n = 0; n < rounds; ++n) {
+          ::ibv_destroy_qp(own.qp);
+          own.make_qp();
+          made_by_a = n + 1;
+          co_await reached(ready, n);
+          own.connect(other.gid, other.qp->qp_num);
+          own.memory[64] = std::byte(n);
+          co_await send_all(own, 1);
+          ended = n + 1;
+        }
+      },
+      [&](raw_side& own, raw_side& other) -> task<> {
+        ibv_srq_init_attr how{.srq_context = nullptr,
+                              .attr = {.max_wr = 4, .max_sge = 1, .srq_limit = 0}};
+        ibv_srq* const srq = ::ibv_create_srq(own.pd, &how);
+        for (unsigned n = 0; n < rounds; ++n) {
+          ::ibv_destroy_qp(own.qp);
+          own.make_qp(srq);
+          ibv_sge memory = own.piece(n * 64, 64);
+          ibv_recv_wr wr{.wr_id = 1, .next = nullptr, .sg_list = &memory, .num_sge = 1};
+          ibv_recv_wr* bad = nullptr;
+          CHECK(::ibv_post_srq_recv(srq, &wr, &bad) == 0);
+          co_await reached(made_by_a, n);
+          own.connect(other.gid, other.qp->qp_num);
+          ready = n + 1;
+          co_await reached(ended, n);
+          ::ibv_destroy_qp(own.qp);
+          static_cast<void>(co_await own.completion());
+          own.make_qp();
+        }
+        ::ibv_destroy_srq(srq);
+      });
+  CHECK(found == "");
+}
