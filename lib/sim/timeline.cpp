@@ -43,7 +43,7 @@ std::string element(const char* name,
 }
 
 const char* colour_of(const trace_record& r) {
-  const std::string_view what = r.what;
+  const std::string_view what = r.what.text;
   if (what.starts_with("sends frame")) return "#1f77b4";
   if (what.starts_with("gets frame")) return "#2ca02c";
   if (what.starts_with("loses")) return "#d62728";
@@ -75,7 +75,7 @@ std::string timeline(const seed_run& run) {
     if (n % label_every == 0)
       svg += element("text", {{"x", x}, {"y", top - 20}}, "fill=\"#666666\">") +
              milliseconds(r.at) + " ms</text>\n";
-    const std::string_view what = r.what;
+    const std::string_view what = r.what.text;
     if (what.starts_with("sends frame")) sent[r.numbers[0]] = {x, y};
     const auto from = sent.find(r.numbers[0]);
     if ((what.starts_with("gets frame") || what.starts_with("loses frame")) && from != sent.end())

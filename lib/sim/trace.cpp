@@ -11,7 +11,7 @@ std::string trace_record::text() const {
   std::string made;
   std::size_t next = 0;
   std::array<char, 24> digits;
-  for (std::string_view rest = what; !rest.empty();) {
+  for (std::string_view rest = what.text; !rest.empty();) {
     const std::size_t hole = rest.find("{}");
     made += rest.substr(0, hole);
     if (hole == std::string_view::npos || next == numbers.size()) break;

@@ -13,8 +13,16 @@
 
 namespace cordma::sim::detail {
 
-/// Text of an event; each `{}` stands for one of its numbers.
-using event_text = const char*;
+/// Text of an event, a literal; each `{}` stands for one of its numbers.
+struct event_text {
+  consteval event_text(const char* literal)  // NOLINT: implicit.
+      : text{literal}, hash{0xcbf29ce484222325} {
+    for (; *literal != 0; ++literal)
+      hash = (hash ^ std::uint64_t(static_cast<unsigned char>(*literal))) * 0x100000001b3;
+  }
+  const char* text;
+  std::uint64_t hash;
+};
 
 struct trace_record {
   time_point at{};
@@ -31,12 +39,11 @@ class trace {
   void add_host() { last_.emplace_back(); }
   void note(const trace_record& r) {
     hash(std::uint64_t(r.at.time_since_epoch().count()));
-    hash(std::uint64_t{r.host} << 8 | std::uint64_t(static_cast<unsigned char>(r.what[0])));
+    hash(r.what.hash ^ r.host);
     for (const std::uint64_t number : r.numbers) hash(number);
     recent& of = last_[r.host - 1];
     if (covers_ != nullptr) {
-      const std::uint64_t now = reinterpret_cast<std::uintptr_t>(r.what) * 64 +
-                                std::uint64_t(std::bit_width(r.numbers[3]));
+      const std::uint64_t now = r.what.hash * 64 + std::uint64_t(std::bit_width(r.numbers[3]));
       covers_->mark(of.state * 0x100000001b3 + now);
       of.state = now;
     }

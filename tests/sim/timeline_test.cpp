@@ -9,6 +9,7 @@
 using namespace cordma;
 using namespace std::chrono_literals;
 using Catch::Contains;
+using sim::detail::event_text;
 using sim::detail::seed_run;
 using sim::detail::timeline;
 using sim::detail::trace_record;
@@ -59,7 +60,7 @@ seed_run run_of(std::vector<std::string> hosts, std::vector<trace_record> events
   return made;
 }
 
-trace_record event_of(unsigned host, const char* what, std::uint64_t number) {
+trace_record event_of(unsigned host, event_text what, std::uint64_t number) {
   return {.at = time_point{1s + 2us}, .host = host, .what = what, .numbers = {number}};
 }
 

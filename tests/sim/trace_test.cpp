@@ -9,6 +9,7 @@
 using namespace cordma;
 using namespace std::chrono_literals;
 using sim::detail::coverage;
+using sim::detail::event_text;
 using sim::detail::trace;
 using sim::detail::trace_record;
 
@@ -44,7 +45,7 @@ std::size_t states_of(const trace_record& first, const trace_record& second) {
 
 TEST_CASE("the text of an event has its numbers in the holes, and great ones in hexadecimal",
           "[sim]") {
-  const auto text_of = [](const char* what, std::array<std::uint64_t, 4> numbers) {
+  const auto text_of = [](event_text what, std::array<std::uint64_t, 4> numbers) {
     return trace_record{.what = what, .numbers = numbers}.text();
   };
   CHECK(text_of("is killed", {7}) == "is killed");
@@ -89,6 +90,7 @@ TEST_CASE("the hash of a trace differs by each word of an event", "[sim]") {
   CHECK(differs([](trace_record& r) { r.at += 1ns; }));
   CHECK(differs([](trace_record& r) { r.host = 2; }));
   CHECK(differs([](trace_record& r) { r.what = "gets {}"; }));
+  CHECK(differs([](trace_record& r) { r.what = "sends {}."; }));
   for (std::size_t n = 0; n < 4; ++n)
     for (const std::uint64_t bit : {std::uint64_t{1}, std::uint64_t{1} << 63})
       CHECK(differs([&](trace_record& r) { r.numbers[n] ^= bit; }));
@@ -103,11 +105,10 @@ TEST_CASE("two runs of which one has an event more have different hashes", "[sim
 }
 
 TEST_CASE("events in a row come to states, which one host does not share with the next", "[sim]") {
-  const auto event = [](const char* what, std::uint64_t last, unsigned host = 1) {
+  const auto event = [](event_text what, std::uint64_t last, unsigned host = 1) {
     return trace_record{.host = host, .what = what, .numbers = {0, 0, 0, last}};
   };
-  const char* const a = "a";
-  const char* const b = "b";
+  constexpr event_text a = "a", b = "b";
   CHECK(states_of(event(a, 0), event(b, 0)) == 2);
   CHECK(states_of(event(a, 0), event(a, 0, 2)) == 1);
   CHECK(states_of(event(a, 0), event(a, 4, 2)) == 2);
