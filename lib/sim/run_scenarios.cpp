@@ -126,8 +126,10 @@ class session {
     } else if (b.expected_hash) {
       if (r.hashes[0] != *b.expected_hash)
         fail({b.first, "the seed gives another run in a fresh process"});
-    } else if (r.done == seed_block::seeds_max) {
-      const std::uint64_t one = b.first.seed * 31 % r.done;
+    } else if (r.done > 1 && (unrepeated_ += r.done) >= seed_block::seeds_max) {
+      unrepeated_ -= seed_block::seeds_max;
+      // The first seed of a block had a fresh process already.
+      const std::uint64_t one = 1 + b.first.seed * 31 % (r.done - 1);
       seed_block again{.first = b.first, .count = 1, .expected_hash = r.hashes[one]};
       again.first.seed += one;
       again_.push_back(again);
@@ -212,6 +214,8 @@ class session {
   const wall_clock::time_point ends_at_;
   wall_clock::time_point status_at_ = began_ + std::chrono::seconds{10};
   std::uint64_t seeds_ = 0, events_ = 0;
+  /// Seeds since one was played again, which begins with the first block.
+  std::uint64_t unrepeated_ = seed_block::seeds_max - 1;
   std::unique_ptr<coverage> states_ = std::make_unique<coverage>();
   std::optional<failure> failed_;
 };
