@@ -9,7 +9,9 @@
 #include <netdb.h>
 #include <pthread.h>
 #include <sys/random.h>
+#include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -105,6 +107,24 @@ int clock_gettime(clockid_t clock, struct timespec* now) noexcept {
   return 0;
 }
 
+int gettimeofday(struct timeval* now, void* zone) noexcept {
+  static auto* const real = next<int(timeval*, void*)>("gettimeofday");
+  const host_state* const host = trapped("gettimeofday", __builtin_return_address(0));
+  if (host == nullptr) return real(now, zone);
+  const auto at = host->now().time_since_epoch().count() / 1000;
+  *now = {at / 1'000'000, at % 1'000'000};
+  return 0;
+}
+
+time_t time(time_t* now) noexcept {
+  static auto* const real = next<time_t(time_t*)>("time");
+  const host_state* const host = trapped("time", __builtin_return_address(0));
+  if (host == nullptr) return real(now);
+  const time_t at = host->now().time_since_epoch().count() / 1'000'000'000;
+  if (now != nullptr) *now = at;
+  return at;
+}
+
 int nanosleep(const struct timespec* span, struct timespec* left) {
   static auto* const real = next<int(const timespec*, timespec*)>("nanosleep");
   return trapped("nanosleep", __builtin_return_address(0)) == nullptr ? real(span, left) : 0;
@@ -117,6 +137,16 @@ int clock_nanosleep(clockid_t clock, int flags, const struct timespec* span,
   return trapped("clock_nanosleep", __builtin_return_address(0)) == nullptr
              ? real(clock, flags, span, left)
              : 0;
+}
+
+unsigned sleep(unsigned seconds) {
+  static auto* const real = next<unsigned(unsigned)>("sleep");
+  return trapped("sleep", __builtin_return_address(0)) == nullptr ? real(seconds) : 0;
+}
+
+int usleep(useconds_t microseconds) {
+  static auto* const real = next<int(useconds_t)>("usleep");
+  return trapped("usleep", __builtin_return_address(0)) == nullptr ? real(microseconds) : 0;
 }
 
 ssize_t getrandom(void* bytes, size_t count, unsigned flags) {

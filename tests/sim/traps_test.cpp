@@ -5,6 +5,7 @@
 
 #include <netdb.h>
 #include <sys/random.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -12,6 +13,8 @@
 
 #include <array>
 #include <chrono>
+#include <cstdint>
+#include <ctime>
 #include <random>
 #include <string>
 #include <system_error>
@@ -30,10 +33,23 @@ namespace {
 [[gnu::noinline]] void asks_the_system_clock() {
   static_cast<void>(std::chrono::system_clock::now());
 }
+[[gnu::noinline]] std::int64_t asks_the_time_of_day() {
+  timeval now{};
+  CHECK(::gettimeofday(&now, nullptr) == 0);
+  return now.tv_sec * 1'000'000 + now.tv_usec;
+}
+[[gnu::noinline]] std::int64_t asks_for_the_seconds() {
+  std::time_t now = 0;
+  CHECK(std::time(&now) == now);
+  return std::time(nullptr);
+}
 [[gnu::noinline]] void waits_a_moment() {
   const timespec span{.tv_sec = 3600, .tv_nsec = 0};
   static_cast<void>(::clock_nanosleep(CLOCK_MONOTONIC, 0, &span, nullptr));
 }
+[[gnu::noinline]] void lets_its_thread_sleep() { std::this_thread::sleep_for(1h); }
+[[gnu::noinline]] void sleeps_for_seconds() { static_cast<void>(::sleep(3600)); }
+[[gnu::noinline]] void sleeps_for_microseconds() { static_cast<void>(::usleep(3'600'000'000)); }
 [[gnu::noinline]] void starts_a_thread() {
   try {
     std::thread{[] {}}.join();
@@ -91,10 +107,20 @@ TEST_CASE("a program that asks a clock which is not the world's is found, and it
           "[sim]") {
   check_names(found_of([] { asks_the_steady_clock(); }), "clock_gettime", "asks_the_steady_clock");
   check_names(found_of([] { asks_the_system_clock(); }), "clock_gettime", "asks_the_system_clock");
+  std::int64_t at_us = 0, at_s = 0;
+  check_names(found_of([&] { at_us = asks_the_time_of_day(); }), "gettimeofday",
+              "asks_the_time_of_day");
+  check_names(found_of([&] { at_s = asks_for_the_seconds(); }), "time", "asks_for_the_seconds");
+  CHECK(at_us >= 1'001'000);
+  CHECK(at_us < 1'002'000);
+  CHECK(at_s == 1);
 }
 
 TEST_CASE("a program that lets its thread wait is found, and does not wait", "[sim]") {
   check_names(found_of([] { waits_a_moment(); }), "clock_nanosleep", "waits_a_moment");
+  check_names(found_of([] { lets_its_thread_sleep(); }), "nanosleep", "lets_its_thread_sleep");
+  check_names(found_of([] { sleeps_for_seconds(); }), "sleep", "sleeps_for_seconds");
+  check_names(found_of([] { sleeps_for_microseconds(); }), "usleep", "sleeps_for_microseconds");
 }
 
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
@@ -136,5 +162,7 @@ TEST_CASE("whatever is called between the steps of hosts is no concern of a worl
   w.after(500us, [&] { inside = asks_the_steady_clock(); });
   w.run();
   CHECK(inside >= before);
+  CHECK(asks_for_the_seconds() >= 1'700'000'000);
+  CHECK(asks_the_time_of_day() >= 1'700'000'000'000'000);
   CHECK(inside <= std::chrono::steady_clock::now());
 }
