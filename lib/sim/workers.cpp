@@ -4,11 +4,13 @@
 
 #include <malloc.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <limits>
@@ -36,9 +38,12 @@ void keep_memory() noexcept {
 }
 
 std::string ending_of(int status) {
-  if (WIFSIGNALED(status))
-    return WTERMSIG(status) == SIGALRM ? "it hung"
-                                       : "it died of signal " + std::to_string(WTERMSIG(status));
+  if (WIFSIGNALED(status)) {
+    const int signal = WTERMSIG(status);
+    if (signal == SIGALRM) return "it hung";
+    return "it died of signal " + std::to_string(signal) +
+           (signal == SIGKILL ? ", sent by somebody, or by the kernel for want of memory" : "");
+  }
   return WEXITSTATUS(status) == 0 ? "" : "it exited with " + std::to_string(WEXITSTATUS(status));
 }
 
@@ -80,9 +85,13 @@ workers::~workers() {
 void workers::start(worker& w) {
   new (w.report) block_report{};
   std::fflush(nullptr);
+  const pid_t parent = ::getpid();
   w.process = ::fork();
   if (w.process < 0) fail("fork");
   if (w.process > 0) return;
+  // Nobody reads the report of a worker whose parent is gone.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(1);
   keep_memory();
   w.report->play(w.block);
   std::fflush(nullptr);
