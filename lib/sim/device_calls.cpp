@@ -62,7 +62,8 @@ softverbs_world device_calls(host_state& host) noexcept {
           .written = &written,
           .readable = &readable,
           .destroyed = &destroyed,
-          .keeps_tokens = 1};
+          .keeps_tokens = 1,
+          .link_bytes = host.world().link_bytes()};
 }
 
 }  // namespace cordma::sim::detail

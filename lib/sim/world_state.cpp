@@ -10,7 +10,7 @@ namespace cordma::sim::detail {
 namespace {
 
 /// Kinds of numbers that are no decisions of a plan.
-enum : std::uint64_t { of_names = 16, of_workload, of_swarm };
+enum : std::uint64_t { of_names = 16, of_workload, of_swarm, of_links };
 
 std::array<double*, 11> chances_of(faults& all) noexcept {
   return {&all.clog,      &all.pause,           &all.short_calls,   &all.loss,
@@ -26,6 +26,13 @@ faults turned_on(faults all, std::uint64_t seed) {
     if (coins.up_to(1) == 0) *chance = 0;
   if (coins.up_to(1) == 0) all.latency_max = all.latency_min;
   return all;
+}
+
+/// Returns how many bytes a link's direction holds: in half of the seeds the least that softverbs
+/// takes, so that links get full.
+std::uint32_t link_bytes_of(std::uint64_t seed) noexcept {
+  constexpr std::uint32_t least = 256 * 1024, usual = 1024 * 1024;
+  return generator{seed, of_links}.up_to(1) == 0 ? least : usual;
 }
 
 /// Returns an amount of a time, at most that time.
@@ -47,7 +54,8 @@ world_state::world_state(std::uint64_t seed, const faults& wanted, const plan& k
       names_{seed, of_names},
       workload_{seed, of_workload},
       wanted_{turned_on(wanted, seed)},
-      pace_{schedule_} {
+      pace_{schedule_},
+      link_bytes_{link_bytes_of(seed)} {
   softverbs_simulate_time(&clock_.nanoseconds);
 }
 

@@ -70,6 +70,8 @@ class world_state {
   /// Returns how long a step of a host's program, or its device, takes.
   [[nodiscard]] duration step_time(unsigned actor) { return pace_.step_time(actor, schedule_); }
   [[nodiscard]] duration pause();
+  /// Returns how many bytes each direction of a link holds.
+  [[nodiscard]] std::uint32_t link_bytes() const noexcept { return link_bytes_; }
   /// Returns for how long a host's port goes down.
   [[nodiscard]] duration port_down();
   [[nodiscard]] bool changes_address() { return faults_.happens(wanted_.address_changes); }
@@ -113,6 +115,7 @@ class world_state {
   generator names_, workload_;
   faults wanted_;
   pace pace_;
+  const std::uint32_t link_bytes_;
   event_queue queue_;
   detail::trace trace_;
   detail::network network_{*this};

@@ -14,6 +14,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 using namespace cordma;
 using namespace std::chrono_literals;
@@ -187,4 +188,32 @@ TEST_CASE("a socket that ends with the power of its host has no peer", "[sim]") 
   w.run();
   CHECK(before == 0);
   CHECK(after == -ENOTCONN);
+}
+
+TEST_CASE("links hold 1 MiB, or in half of the seeds 256 KiB, of what does not arrive", "[sim]") {
+  constexpr std::size_t length = 2 << 20;
+  unsigned small = 0, usual = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    test::raw_world both{seed};
+    std::uint64_t before = 0, after = 0;
+    const std::string found = both.play(
+        [&](test::raw_side& own, test::raw_side& other) -> task<> {
+          std::vector<std::byte> sent(length);
+          ibv_mr* const mr = ::ibv_reg_mr(own.pd, sent.data(), length, test::raw_side::access);
+          both.world.cut(both.a, both.b);
+          before = both.world.events();
+          own.send(test::request(IBV_WR_RDMA_WRITE, &other), {{.addr = std::uint64_t(sent.data()),
+                                                               .length = std::uint32_t(length),
+                                                               .lkey = mr->lkey}});
+          co_await sleep_for(10ms);
+          after = both.world.events();
+          ::ibv_dereg_mr(mr);
+        },
+        [&](test::raw_side&, test::raw_side&) -> task<> { co_return; });
+    CHECK(found == "");
+    // A piece of 32 KiB is one event or two, and a little else happens.
+    ++(after - before < 50 ? small : usual);
+  }
+  CHECK(small >= 5);
+  CHECK(usual >= 5);
 }

@@ -11,12 +11,13 @@ using namespace std::chrono_literals;
 /// How late an operation with a deadline may end: a host may be paused for 20 ms at a time.
 constexpr duration lateness_max = 100ms;
 constexpr unsigned lanes = 4;
-constexpr std::size_t lane_bytes = 64 * kib;
 
 /// A host whose operations end by themselves, by deadlines, by stops, or are dropped. The other one
 /// takes its messages.
 struct transferring : cast {
   using cast::cast;
+  /// Operations of the longest lanes fill a link.
+  const std::size_t lane_bytes = w.random(3) == 0 ? 256 * kib : 64 * kib;
   remote_mr_slice target;
   bool is_ready = false;
   std::array<std::uint64_t, 2> added{};  ///< surely, and at most, to the first word

@@ -73,13 +73,16 @@ struct softverbs_world {
   /* 1: the kernel does not know whether the descriptor of a channel or a context is readable, and
    * an event costs no system calls. softverbs_is_readable() tells. */
   uint8_t keeps_tokens;
+  /* The bytes that each direction of a link holds before a queue pair has to wait: all frames that
+   * were sent and not taken. From 256 KiB to 1 MiB; 0: 1 MiB. Of the host that opens the link. */
+  uint32_t link_bytes;
 };
 
 /* The time of all hosts is *nanoseconds from now on; NULL: CLOCK_MONOTONIC. Not negative. */
 void softverbs_simulate_time(const int64_t* nanoseconds);
 
 /* Adds a host. `slot` is part of its queue pairs' numbers (at most 1023), and `first_qpn` what the
- * first of these begins with. Returns NULL and errno: EINVAL, ENOMEM. */
+ * first of these begins with. Returns NULL and errno: EINVAL (also for `link_bytes`), ENOMEM. */
 struct softverbs_host* softverbs_add_host(const struct softverbs_world* world,
                                           const union ibv_gid* gids, unsigned gid_count,
                                           uint16_t slot, uint32_t first_qpn);

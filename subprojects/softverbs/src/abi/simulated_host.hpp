@@ -2,6 +2,7 @@
 
 #include "node/simulation.hpp"
 #include "object/context.hpp"
+#include "wire/ring.hpp"
 
 #include <softverbs/simulation.h>
 
@@ -60,6 +61,9 @@ struct softverbs_host final : softverbs::simulated_host {
     if (world.destroyed != nullptr) world.destroyed(world.context, this, queue);
   }
 
+  [[nodiscard]] std::size_t link_bytes() const noexcept {
+    return world.link_bytes == 0 ? softverbs::ring_bytes : world.link_bytes;
+  }
   [[nodiscard]] softverbs_end end_of(softverbs::link& one) noexcept {
     return {this, &one, one.generation()};
   }

@@ -98,7 +98,7 @@ bool softverbs_host::connect(const node_address& to, softverbs::link::setup& how
   if (!is_port_up() || !peer->is_port_up()) return false;
   node_address own{.slot = how.own_slot};
   std::memcpy(&own.host, &gids().front(), sizeof own.host);
-  how.rings = paired_rings::make();
+  how.rings = paired_rings::make(link_bytes());
   if (how.rings == nullptr) return false;
   how.network = this;
   softverbs::link* accepted = nullptr;
@@ -120,7 +120,11 @@ void softverbs_simulate_time(const std::int64_t* nanoseconds) {
 softverbs_host* softverbs_add_host(const softverbs_world* world, const ibv_gid* gids,
                                    unsigned gid_count, std::uint16_t slot,
                                    std::uint32_t first_qpn) {
-  if (gid_count == 0 || gid_count > gids_max || slot >= process_slots) {
+  const bool has_link_bytes =
+      world->link_bytes == 0 ||
+      (world->link_bytes >= space_doorbell_bytes && world->link_bytes <= ring_bytes &&
+       world->link_bytes % frame_align == 0);
+  if (gid_count == 0 || gid_count > gids_max || slot >= process_slots || !has_link_bytes) {
     errno = EINVAL;
     return nullptr;
   }

@@ -41,7 +41,7 @@ void clear(const ring_view& ring, std::uint64_t used) noexcept {
 
 }  // namespace
 
-std::shared_ptr<paired_rings> paired_rings::make() noexcept {
+std::shared_ptr<paired_rings> paired_rings::make(std::size_t room) noexcept {
   try {
     std::unique_ptr<ring_memory> memory;
     if (kept().empty()) {
@@ -50,14 +50,17 @@ std::shared_ptr<paired_rings> paired_rings::make() noexcept {
       memory = std::move(kept().back());
       kept().pop_back();
     }
-    return memory == nullptr ? nullptr : std::make_shared<paired_rings>(std::move(memory));
+    return memory == nullptr ? nullptr : std::make_shared<paired_rings>(std::move(memory), room);
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
 }
 
-paired_rings::paired_rings(std::unique_ptr<ring_memory> memory) noexcept
-    : memory_{std::move(memory)} {}
+paired_rings::paired_rings(std::unique_ptr<ring_memory> memory, std::size_t room) noexcept
+    : memory_{std::move(memory)}, room_{room} {
+  for (const ring_view& ring : {out(true), out(false)})
+    ring.control->head.store(0 - std::uint64_t{ring.unusable});
+}
 
 paired_rings::~paired_rings() {
   if (kept().size() == kept_max) return;
@@ -68,7 +71,7 @@ paired_rings::~paired_rings() {
 
 ring_view paired_rings::none() noexcept {
   static constinit ring_control nothing{};
-  return {&nothing, nullptr};
+  return {&nothing, nullptr, 0};
 }
 
 }  // namespace softverbs

@@ -34,7 +34,7 @@ void copy_header(frame_header& to, const std::byte* from) noexcept {
 void ring_producer::attach(ring_view view) noexcept {
   if (view_.control != view.control) view_ = view;  // Another thread may read an unchanged view.
   tail_.store(0, std::memory_order_relaxed);
-  head_seen_ = 0;
+  head_seen_ = 0 - std::uint64_t{view.unusable};
 }
 
 ring_answer ring_producer::reserve(std::size_t bytes, std::byte*& to) noexcept {
@@ -110,11 +110,11 @@ ring_answer ring_consumer::peek(frame_header& header, const std::byte*& payload)
 void ring_consumer::pop() noexcept {
   const std::uint64_t head = head_.load(std::memory_order_relaxed) + frame_size_;
   head_.store(head, std::memory_order_relaxed);
-  view_.control->head.store(head, std::memory_order_release);
+  view_.control->head.store(head - view_.unusable, std::memory_order_release);
 }
 
 bool ring_consumer::claim_space_doorbell() noexcept {
-  const std::uint64_t head = head_.load(std::memory_order_relaxed);
+  const std::uint64_t head = head_.load(std::memory_order_relaxed) - view_.unusable;
   // Sequentially consistent with the producer's space_wanted: one side sees the other's store.
   view_.control->head.store(head);
   if (view_.control->space_wanted.load() == 0) return false;

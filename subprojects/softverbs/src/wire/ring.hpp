@@ -41,6 +41,9 @@ static_assert(step_atomic<std::uint64_t>::is_always_lock_free);
 struct ring_view {
   ring_control* control = nullptr;
   std::byte* data = nullptr;
+  /// Bytes that always count as used, so that the ring is full earlier. The head that the consumer
+  /// publishes is behind its own by as many, from the beginning.
+  std::size_t unusable = 0;
 };
 
 /// Address space for the two rings of a link. The space is kept for ever and reads as zeros while
@@ -79,7 +82,7 @@ enum class ring_answer : std::uint8_t {
 /// The side that writes frames. Callers hold a lock, except for has_space() and published().
 class ring_producer {
  public:
-  void attach(ring_view view) noexcept;  ///< to a fresh ring: both indices are zero
+  void attach(ring_view view) noexcept;  ///< to a fresh ring, which holds nothing
 
   /// Reserves `bytes` (see frame_bytes()) and stores their address in `to`.
   [[nodiscard]] ring_answer reserve(std::size_t bytes, std::byte*& to) noexcept;

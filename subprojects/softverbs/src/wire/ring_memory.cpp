@@ -85,7 +85,7 @@ void ring_memory::unmap() noexcept {
 
 ring_view ring_memory::view(std::size_t which) const noexcept {
   std::byte* address = base_ + which * span_bytes;
-  return {reinterpret_cast<ring_control*>(address), address + ring_control_bytes};
+  return {reinterpret_cast<ring_control*>(address), address + ring_control_bytes, 0};
 }
 
 }  // namespace softverbs

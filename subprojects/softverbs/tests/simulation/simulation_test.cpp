@@ -201,4 +201,11 @@ TEST_CASE("a host with an open device cannot be removed, and wrong arguments mak
   CHECK(errno == EINVAL);
   CHECK(softverbs_add_host(&calls, &gid, 1, 1024, 7) == nullptr);
   CHECK(softverbs_add_host(&calls, &gid, gids_max + 1, 1, 7) == nullptr);
+  for (const std::uint32_t link_bytes :
+       {1u, 256 * 1024u - 64, 256 * 1024u + 1, 1024 * 1024u + 64}) {
+    softverbs_world with_links{};
+    with_links.link_bytes = link_bytes;
+    CHECK(softverbs_add_host(&with_links, &gid, 1, 1, 7) == nullptr);
+    CHECK(errno == EINVAL);
+  }
 }

@@ -76,6 +76,28 @@ TEST_CASE("a host hears of a frame that was taken if it waits for the room", "[s
   CHECK(both.completion(1).status == IBV_WC_SUCCESS);
 }
 
+TEST_CASE("a link holds as many bytes as its world says, in each direction", "[simulation]") {
+  const std::uint32_t link_bytes = GENERATE(0u, 256 * 1024u, 512 * 1024u);
+  const ibv_wr_opcode opcode = GENERATE(IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ);
+  const std::size_t length = 2 * ring_bytes + 100;
+  far_pair both{{.bytes = length}, link_bytes};
+  both.a().fill(0, length, 3);
+  both.b().fill(0, length, 5);
+  both.send(one_sided(opcode, both.b()), {both.a().piece(0, length)});
+  both.world.work();
+  if (opcode == IBV_WR_RDMA_READ) {
+    deliver_all(both.world);
+    both.world.work();
+  }
+  std::size_t held = 0;
+  for (const auto& [from, frame] : both.world.in_flight) held += frame_bytes(frame.bytes);
+  const std::size_t most = link_bytes == 0 ? ring_bytes : link_bytes;
+  CHECK(held <= most);
+  CHECK(held > most - frame_bytes(segment_bytes_max));
+  CHECK(both.completion(1).status == IBV_WC_SUCCESS);
+  CHECK(both.a().memory == both.b().memory);
+}
+
 TEST_CASE("an answer is sent before or after the next request is taken", "[simulation]") {
   const bool answers_first = GENERATE(false, true);
   far_pair both;

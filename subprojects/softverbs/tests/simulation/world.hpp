@@ -46,6 +46,7 @@ class plain_world {
     calls.readable = &readable;
     calls.destroyed = &destroyed;
     calls.keeps_tokens = keeps_tokens;
+    calls.link_bytes = link_bytes;
     softverbs_host* const made = softverbs_add_host(&calls, &gid, 1, std::uint16_t(number), 7);
     REQUIRE(made != nullptr);
     return made;
@@ -103,10 +104,12 @@ class plain_world {
   std::deque<std::pair<softverbs_end, softverbs_frame>> in_flight;
   std::deque<softverbs_end> ending;
   std::string trace;
-  unsigned rnr_naks = 0;      ///< frames of that kind
-  bool is_cut = false;        ///< no host finds another
-  bool is_holding = false;    ///< no frame arrives
-  bool keeps_tokens = false;  ///< Hosts that are added from now on do.
+  unsigned rnr_naks = 0;    ///< frames of that kind
+  bool is_cut = false;      ///< no host finds another
+  bool is_holding = false;  ///< no frame arrives
+  // Hosts that are added from now on have these.
+  bool keeps_tokens = false;
+  std::uint32_t link_bytes = 0;
   std::function<int(softverbs_host*, std::string_view, ibv_context*)> on_call;
   struct device_write {
     softverbs_host* host;
@@ -177,7 +180,8 @@ class on_host {
 /// Two connected queue pairs on two hosts of a world.
 class far_pair {
  public:
-  explicit far_pair(pair_options how = {}) {
+  explicit far_pair(pair_options how = {}, std::uint32_t link_bytes = 0) {
+    world.link_bytes = link_bytes;
     for (const unsigned number : {1u, 2u}) {
       const on_host here{world.add(number)};
       how.peer = plain_world::gid_of(3 - number);
