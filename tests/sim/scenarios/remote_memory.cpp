@@ -14,6 +14,11 @@ constexpr std::size_t guard_offset = 7;
 struct lending_out : cast {
   using cast::cast;
   unsigned came_back = 0;
+  /// Owners wait until requests that were posted in time must have ended.
+  const bool is_patient = w.random(1) == 0;
+  /// Leases are short, and requests are posted until just before their ends.
+  const bool is_hasty = w.random(1) == 0;
+  const duration lease_min = is_hasty ? 20ms : 200ms;
 
   /// Memory that a peer had: nobody's WRITE may change it any more.
   task<> keep(local_mr memory) {
@@ -31,7 +36,7 @@ struct lending_out : cast {
       local_mr memory = conn.memory().allocate_uninitialized(1 + w.random(lent_max - 1));
       const part first{n, memory.size_bytes()};
       std::ranges::copy(first.bytes(), memory.bytes().begin());
-      loan lent = co_await conn.send_local_mr(std::move(memory), {.lease = 100ms + moment(1s)});
+      loan lent = co_await conn.send_local_mr(std::move(memory), {.lease = lease_min + moment(1s)});
       loan_end back;
       if (w.random(1) == 0) {
         co_await sleep_for(moment(200ms));
@@ -65,7 +70,7 @@ struct lending_out : cast {
     connection_changes changes;
     changes.agent = agent_options{};
     changes.agent->lending.bytes_max = 4 * lent_max;
-    changes.agent->lending.grace = 50ms;
+    changes.agent->lending.grace = is_patient ? 5s : 50ms;
     listener listening = rt.listen(at(0), {}, changes);
     co_await when_any(
         cordma::serve(listening, [this](connection conn) { return serve(std::move(conn)); }),
@@ -73,6 +78,19 @@ struct lending_out : cast {
   }
 
   // ---- A borrower ------------------------------------------------------------------------------
+
+  void require_access(const std::error_code& code) const {
+    require(!is_patient || code != wc_errc::remote_access,
+            "memory came back while a request of its holder was under way");
+  }
+
+  /// Lets memory go while a WRITE to it is under way.
+  task<> leave(connection& conn, const const_local_mr& registered, remote_mr borrowed) {
+    const part written{std::size_t(w.random(1000)), borrowed.size_bytes()};
+    auto in_flight = conn.post(write(written.of(registered), borrowed));
+    borrowed = {};
+    require_access(code_of(co_await as_result(in_flight)));
+  }
 
   /// Reads and writes borrowed memory until it decides to return it, or may no longer use it.
   task<> use(connection& conn, const const_local_mr& registered, remote_mr borrowed) {
@@ -83,15 +101,22 @@ struct lending_out : cast {
       const part written{std::size_t(w.random(1000)), length};
       result<std::size_t> used = co_await as_result(conn.write(written.of(registered), borrowed));
       if (used.has_value()) used = co_await as_result(conn.read(copy, borrowed));
+      require_access(code_of(used));
       if (!used.has_value()) co_return;
       require(written.is_in(copy.bytes()), "a READ of borrowed memory: other bytes");
       if (w.random(3) == 0) co_await sleep_for(moment(10ms));
       if (w.random(9) == 0) {
-        static_cast<void>(co_await as_result(borrowed.renew(100ms + moment(500ms))));
+        static_cast<void>(co_await as_result(borrowed.renew(lease_min + moment(500ms))));
       }
     }
-    if (w.random(1) == 0)
-      static_cast<void>(co_await as_result(conn.send_remote_mr(std::move(borrowed))));
+    switch (w.random(3)) {
+      case 0:
+        static_cast<void>(co_await as_result(conn.send_remote_mr(std::move(borrowed))));
+        break;
+      case 1: co_await leave(conn, registered, std::move(borrowed)); break;
+      case 2: co_await sleep_for(moment(2s)); break;  // The lease may end meanwhile.
+      default: break;
+    }
   }
 
   task<> use_loans(connection& conn, const const_local_mr& registered) {
@@ -106,13 +131,23 @@ struct lending_out : cast {
     local_mr copy = conn.memory().allocate_uninitialized(lent_max);
     for (unsigned n = 0; n < 6; ++n) {
       const std::size_t length = 1 + w.random(lent_max - 1);
-      remote_mr granted = co_await conn.request_remote_mr(length, {.lease = 200ms + moment(1s)});
-      co_await conn.read(copy.first(length), granted);
+      remote_mr granted =
+          co_await conn.request_remote_mr(length, {.lease = lease_min + moment(1s)});
+      auto first = co_await as_result(conn.read(copy.first(length), granted));
+      if (code_of(first) == errc::lease_expired) continue;
+      static_cast<void>(std::move(first).value());
       require(std::ranges::all_of(copy.first(length).bytes(),
                                   [](std::byte b) { return b == std::byte{}; }),
               "memory of a request is not zero");
       const part full{length % 1000, length};
-      const auto written = co_await as_result(conn.write(full.of(registered), granted));
+      auto in_flight = conn.post(write(full.of(registered), granted));
+      // Memory is handed over behind the WRITE, also one that still goes on.
+      if (w.random(2) == 0) {
+        static_cast<void>(co_await as_result(conn.send_remote_mr(std::move(granted))));
+        continue;
+      }
+      const auto written = co_await as_result(in_flight);
+      require_access(code_of(written));
       if (!written.has_value()) continue;
       if (w.random(2) == 0) {
         co_await use(conn, registered, std::move(granted));
@@ -123,7 +158,13 @@ struct lending_out : cast {
   }
 
   task<> borrow(runtime& rt) {
-    connection conn = co_await rt.connect(at(0));
+    connection_changes changes;
+    changes.agent = agent_options{};
+    if (is_hasty) {
+      changes.agent->operation_margin_min = moment(2ms);
+      changes.agent->operation_margin_percent = unsigned(w.random(1));
+    }
+    connection conn = co_await rt.connect(at(0), changes);
     const const_local_mr registered = registered_pattern(conn.memory());
     co_await when_all(use_loans(conn, registered), request(conn, registered));
     co_await conn.close();
