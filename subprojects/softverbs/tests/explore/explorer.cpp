@@ -93,6 +93,7 @@ class scheduler {
   std::vector<unsigned> ready_threads();
   void hand_over(unsigned to);
   bool pass_time();
+  [[nodiscard]] bool await_delivery() const;
   void note_stuck();
 
   std::mutex mutex_;  // Between runs, the mutex guards fibers_.
@@ -183,6 +184,15 @@ bool scheduler::pass_time() {
   return true;
 }
 
+/// Waits for what is under way in the kernel. False: nothing came.
+bool scheduler::await_delivery() const {
+  std::vector<pollfd> awaited;
+  for (const auto& one : fibers_)
+    if (one->now == fiber::state::waits_for_fd) awaited.push_back({one->fd, POLLIN, 0});
+  return !is_stuck_ &&
+         ::poll(awaited.data(), awaited.size(), int(limits_.delivery_max.count())) > 0;
+}
+
 void scheduler::note_stuck() {
   if (!is_stuck_) {
     ++result_.stuck;
@@ -231,7 +241,7 @@ void scheduler::choose(bool is_free) {
       if (!is_over) me->may_run.acquire();
       return;
     }
-    if (!pass_time()) note_stuck();
+    if (!pass_time() && !await_delivery()) note_stuck();
     ready = ready_threads();
   }
   const unsigned by_itself = is_free ? next_of(ready, self->id) : self->id;

@@ -36,6 +36,9 @@ struct limits {
   unsigned deviations = 1;
   std::uint64_t runs_max = UINT64_MAX;  ///< limit of runs, at which it ends early
   bool stop_when_stuck = true;
+  /// Real time that the kernel may take to deliver what was sent: before, no run is stuck. Eventfds
+  /// and shared memory take none.
+  std::chrono::milliseconds delivery_max{0};
 };
 
 /// \thread the one that began the engines' threads, while all of those wait.
