@@ -2,21 +2,9 @@
 
 #include "world_state.hpp"
 
-#include <array>
-#include <cstdio>
 #include <utility>
 
 namespace cordma::sim {
-namespace {
-
-std::string address_text(const ibv_gid& gid) {
-  const unsigned number = unsigned{gid.raw[14]} << 8 | gid.raw[15];
-  std::array<char, 16> text;
-  std::snprintf(text.data(), text.size(), "fd00::%x", number);
-  return text.data();
-}
-
-}  // namespace
 
 faults faults::harsh() noexcept {
   return {.latency_max = std::chrono::milliseconds{2},
@@ -42,7 +30,7 @@ faults faults::hostile() noexcept {
 host::host(detail::host_state& state) noexcept : state_{state} {}
 const std::string& host::name() const noexcept { return state_.name(); }
 cordma::endpoint host::endpoint(std::uint16_t port) const {
-  return {address_text(state_.gid()), port};
+  return state_.address(port).to_string();
 }
 void host::start(callback<task<>(runtime&)> program, const callback<runtime_options()>& options) {
   state_.start(std::move(program), options);

@@ -275,79 +275,51 @@ void checker::wake(unsigned event) {
 
 // ---- what scenarios call
 
+namespace {
+
+/// Calls a function of the checker, whose memory is not the scenario's.
+template <auto function, class... Arguments>
+auto outside(Arguments&&... arguments) noexcept {
+  const arena::outside own;
+  return (checker::instance().*function)(std::forward<Arguments>(arguments)...);
+}
+
+}  // namespace
+
 namespace detail {
 
 unsigned make_atomic(const void* at, word value) noexcept {
-  const arena::outside own;
-  return checker::instance().make_atomic(at, value);
+  return outside<&checker::make_atomic>(at, value);
 }
 word load(unsigned object, std::memory_order order) noexcept {
-  const arena::outside own;
-  return checker::instance().load(object, order);
+  return outside<&checker::load>(object, order);
 }
 void store(unsigned object, word value, std::memory_order order) noexcept {
-  const arena::outside own;
-  checker::instance().store(object, value, order);
+  outside<&checker::store>(object, value, order);
 }
 word change(unsigned object, changed how, word operand, std::memory_order order) noexcept {
-  const arena::outside own;
-  return checker::instance().change(object, how, operand, order);
+  return outside<&checker::change>(object, how, operand, order);
 }
 bool compare_exchange(unsigned object, word& expected, word desired, std::memory_order success,
                       std::memory_order failure, bool is_weak) noexcept {
-  const arena::outside own;
-  return checker::instance().compare_exchange(object, expected, desired, success, failure, is_weak);
+  return outside<&checker::compare_exchange>(object, expected, desired, success, failure, is_weak);
 }
-unsigned make_mutex(const void* at) noexcept {
-  const arena::outside own;
-  return checker::instance().make(at, "mutex");
-}
-void lock(unsigned mutex) noexcept {
-  const arena::outside own;
-  checker::instance().lock(mutex);
-}
-bool try_lock(unsigned mutex) noexcept {
-  const arena::outside own;
-  return checker::instance().try_lock(mutex);
-}
-void unlock(unsigned mutex) noexcept {
-  const arena::outside own;
-  checker::instance().unlock(mutex);
-}
+unsigned make_mutex(const void* at) noexcept { return outside<&checker::make>(at, "mutex"); }
+void lock(unsigned mutex) noexcept { outside<&checker::lock>(mutex); }
+bool try_lock(unsigned mutex) noexcept { return outside<&checker::try_lock>(mutex); }
+void unlock(unsigned mutex) noexcept { outside<&checker::unlock>(mutex); }
 unsigned make_event(const void* at, const char* type) noexcept {
-  const arena::outside own;
-  return checker::instance().make(at, type);
+  return outside<&checker::make>(at, type);
 }
-void wait(unsigned event) noexcept {
-  const arena::outside own;
-  checker::instance().wait(event);
-}
-bool try_wait(unsigned event) noexcept {
-  const arena::outside own;
-  return checker::instance().try_wait(event);
-}
-void wake(unsigned event) noexcept {
-  const arena::outside own;
-  checker::instance().wake(event);
-}
-unsigned make_data(const void* at) noexcept {
-  const arena::outside own;
-  return checker::instance().make_data(at);
-}
-void read(unsigned data) noexcept {
-  const arena::outside own;
-  checker::instance().read(data);
-}
-void write(unsigned data) noexcept {
-  const arena::outside own;
-  checker::instance().write(data);
-}
+void wait(unsigned event) noexcept { outside<&checker::wait>(event); }
+bool try_wait(unsigned event) noexcept { return outside<&checker::try_wait>(event); }
+void wake(unsigned event) noexcept { outside<&checker::wake>(event); }
+unsigned make_data(const void* at) noexcept { return outside<&checker::make_data>(at); }
+void read(unsigned data) noexcept { outside<&checker::read>(data); }
+void write(unsigned data) noexcept { outside<&checker::write>(data); }
 
 }  // namespace detail
 
-void atomic_thread_fence(std::memory_order order) noexcept {
-  const arena::outside own;
-  checker::instance().fence(order);
-}
+void atomic_thread_fence(std::memory_order order) noexcept { outside<&checker::fence>(order); }
 
 }  // namespace model
