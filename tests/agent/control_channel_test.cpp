@@ -168,6 +168,18 @@ TEST_CASE("a channel settles though more is sent meanwhile, and with what waits 
   e.wait_for([&] { return e.other.tags.size() == many.size() + 2; });
 }
 
+TEST_CASE("the last frame of a channel that settles asks for its completion, and no other is sent",
+          "[agent][device]") {
+  ends e;
+  auto sent = frames(kind::accept, 3);
+  const auto settle = [](ends& of, auto& all) -> task<> {
+    for (auto& frame : all) of.one.channel.send_later(frame);
+    co_await of.one.channel.settled();
+  };
+  e.link.run(settle(e, sent));
+  CHECK(e.one.channel.qp().sends().posted_total() == sent.size());
+}
+
 TEST_CASE("an idle channel probes the peer again and again, one probe at a time",
           "[agent][device]") {
   ends e;

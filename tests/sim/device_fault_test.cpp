@@ -112,3 +112,24 @@ TEST_CASE("healing a world ends the faults that happen by chance", "[sim]") {
   c.w.run(10s);
   CHECK(c.received_count == 100);
 }
+
+TEST_CASE("a handshake on a queue pair whose device has failed before says so", "[sim]") {
+  sim::world w{1};
+  sim::host& a = w.add_host("a");
+  std::string text;
+  std::error_code why;
+  w.add_host("b").start([&](runtime& rt) -> task<> {
+    const prepared_connection prepared = rt.prepare_connection();
+    text = prepared.info();
+    co_await sleep_for(1s);
+  });
+  a.start([&](runtime& rt) -> task<> {
+    prepared_connection prepared = rt.prepare_connection();
+    CHECK_FALSE(prepared.info().empty());  // Makes the queue pair.
+    co_await sleep_for(100ms);
+    why = (co_await as_result(prepared.connect(text))).failure().code;
+  });
+  w.after(50ms, [&] { a.fail_device(); });
+  w.run();
+  CHECK(why == errc::device_failed);
+}
