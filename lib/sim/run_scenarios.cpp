@@ -126,18 +126,25 @@ class session {
     } else if (b.expected_hash) {
       if (r.hashes[0] != *b.expected_hash)
         fail({b.first, "the seed gives another run in a fresh process"});
-    } else if (r.done > 1 && (unrepeated_ += r.done) >= seed_block::seeds_max) {
-      unrepeated_ -= seed_block::seeds_max;
-      // The first seed of a block had a fresh process already.
-      const std::uint64_t one = 1 + b.first.seed * 31 % (r.done - 1);
-      seed_block again{.first = b.first, .count = 1, .expected_hash = r.hashes[one]};
-      again.first.seed += one;
-      again_.push_back(again);
+    } else if (r.done > 1) {
+      repeat_one_of(b, r);
     }
     if (const auto now = wall_clock::now(); now >= status_at_) {
       if (seeds_ > 0) std::cout << status() << std::endl;
       status_at_ = now + std::chrono::seconds{10};
     }
+  }
+
+  /// Has one of a hundred seeds played again.
+  void repeat_one_of(const seed_block& b, const block_report& r) {
+    unrepeated_ += r.done;
+    if (unrepeated_ < seed_block::seeds_max) return;
+    unrepeated_ -= seed_block::seeds_max;
+    // The first seed of a block had a fresh process already.
+    const std::uint64_t one = 1 + b.first.seed * 31 % (r.done - 1);
+    seed_block again{.first = b.first, .count = 1, .expected_hash = r.hashes[one]};
+    again.first.seed += one;
+    again_.push_back(again);
   }
 
   void fail(failure f) {

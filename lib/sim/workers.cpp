@@ -89,7 +89,7 @@ void workers::start(worker& w) {
   w.process = ::fork();
   if (w.process < 0) fail("fork");
   if (w.process > 0) return;
-  // Nobody reads the report of a worker whose parent is gone.
+  // A report that no parent reads is not worth the work.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);
   keep_memory();

@@ -34,7 +34,7 @@ void end_somehow(sim::world& w) {
 /// Pipe that tells who lives: its write end is open in each process.
 std::array<int, 2> living{};
 
-/// Says that it plays, and never ends.
+/// Tells by the pipe that it plays, and never ends.
 void never_end(sim::world&) {
   CHECK(::write(living[1], "p", 1) == 1);
   for (;;) ::pause();
