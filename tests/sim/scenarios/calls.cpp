@@ -214,7 +214,9 @@ void play_calls(sim::world& w) {
 
 void play_repeated_calls(sim::world& w) {
   const auto all = start_all<repeating>(w, 2 + unsigned(w.random(2)));
-  for (unsigned n = 0; n < 2; ++n) restart(all, 0, all->moment(1s) + n * 1s, all->moment(100ms));
+  // The server is back before it is killed again.
+  for (unsigned n = 0; n < 2; ++n)
+    restart(all, 0, all->moment(1s) + n * 1200ms, all->moment(100ms));
   w.run(10min);
   all->require(all->counted.answers > 0, "no call was answered");
 }
