@@ -137,7 +137,8 @@ class CORDMA_EXPORT world {
 
   /// Returns a number from 0 to `last`, for what the programs do.
   std::uint64_t random(std::uint64_t last) noexcept;
-  /// Reports what must not be. \errors always `finding`, with the seed and the last events.
+  /// Reports what must not be, also if the program takes the exception for a failure of its own and
+  /// goes on. \errors always `finding`, with the seed and the last events.
   [[noreturn]] void fail(const std::string& what) const;
   /// From now on it is a finding that a message meets no receive.
   void forbid_receiver_not_ready() noexcept;

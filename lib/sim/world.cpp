@@ -59,7 +59,10 @@ void world::cut(host& from, host& to) { state_->network().cut(from.state_, to.st
 void world::heal() { state_->heal(); }
 void world::run(time_span limit) { state_->run(limit); }
 std::uint64_t world::random(std::uint64_t last) noexcept { return state_->workload().up_to(last); }
-void world::fail(const std::string& what) const { state_->report(what); }
+void world::fail(const std::string& what) const {
+  state_->find(what);
+  state_->report(what);
+}
 void world::forbid_receiver_not_ready() noexcept { state_->forbid_receiver_not_ready(); }
 std::uint64_t world::seed() const noexcept { return state_->seed(); }
 time_point world::now() const noexcept { return state_->now(); }

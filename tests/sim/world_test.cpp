@@ -173,3 +173,16 @@ TEST_CASE("a host that is killed is noticed, and can be started again", "[sim]")
   CHECK(has_restarted);
   CHECK(w.now() < time_point{} + 20s);
 }
+
+TEST_CASE("a finding is reported also if the program catches it and goes on", "[sim]") {
+  sim::world w{1};
+  w.add_host("a").start([&](runtime&) -> task<> {
+    try {
+      w.fail("this must not be");
+    } catch (const sim::finding&) {
+    }
+    co_await sleep_for(1s);
+  });
+  CHECK_THROWS_WITH(w.run(), Catch::Contains("this must not be"));
+  CHECK(w.now().time_since_epoch() < 2s);
+}
