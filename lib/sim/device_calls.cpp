@@ -63,6 +63,7 @@ softverbs_world device_calls(host_state& host) noexcept {
           .readable = &readable,
           .destroyed = &destroyed,
           .keeps_tokens = 1,
+          .arms_for_later = host.world().arms_for_later(),
           .link_bytes = host.world().link_bytes()};
 }
 

@@ -10,7 +10,7 @@ namespace cordma::sim::detail {
 namespace {
 
 /// Kinds of numbers that are no decisions of a plan.
-enum : std::uint64_t { of_names = 16, of_workload, of_swarm, of_links };
+enum : std::uint64_t { of_names = 16, of_workload, of_swarm, of_links, of_arming };
 
 std::array<double*, 11> chances_of(faults& all) noexcept {
   return {&all.clog,      &all.pause,           &all.short_calls,   &all.loss,
@@ -55,7 +55,8 @@ world_state::world_state(std::uint64_t seed, const faults& wanted, const plan& k
       workload_{seed, of_workload},
       wanted_{turned_on(wanted, seed)},
       pace_{schedule_},
-      link_bytes_{link_bytes_of(seed)} {
+      link_bytes_{link_bytes_of(seed)},
+      arms_for_later_{generator{seed, of_arming}.up_to(1) == 0} {
   softverbs_simulate_time(&clock_.nanoseconds);
 }
 

@@ -72,6 +72,8 @@ class world_state {
   [[nodiscard]] duration pause();
   /// Returns how many bytes each direction of a link holds.
   [[nodiscard]] std::uint32_t link_bytes() const noexcept { return link_bytes_; }
+  /// Returns whether completions that came before an arming raise no event.
+  [[nodiscard]] bool arms_for_later() const noexcept { return arms_for_later_; }
   /// Returns for how long a host's port goes down.
   [[nodiscard]] duration port_down();
   [[nodiscard]] bool changes_address() { return faults_.happens(wanted_.address_changes); }
@@ -116,6 +118,7 @@ class world_state {
   faults wanted_;
   pace pace_;
   const std::uint32_t link_bytes_;
+  const bool arms_for_later_;
   event_queue queue_;
   detail::trace trace_;
   detail::network network_{*this};

@@ -73,6 +73,9 @@ struct softverbs_world {
   /* 1: the kernel does not know whether the descriptor of a channel or a context is readable, and
    * an event costs no system calls. softverbs_is_readable() tells. */
   uint8_t keeps_tokens;
+  /* 1: completions that came before ibv_req_notify_cq raise no event, as devices may have it: a
+   * program polls once more after it. 0: those that no event has announced do. */
+  uint8_t arms_for_later;
   /* The bytes that each direction of a link holds before a queue pair has to wait: all frames that
    * were sent and not taken. From 256 KiB to 1 MiB; 0: 1 MiB. Of the host that opens the link. */
   uint32_t link_bytes;

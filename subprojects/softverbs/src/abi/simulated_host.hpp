@@ -53,6 +53,7 @@ struct softverbs_host final : softverbs::simulated_host {
   [[nodiscard]] bool writes_descriptors() const noexcept override {
     return world.keeps_tokens == 0;
   }
+  [[nodiscard]] bool arms_for_later() const noexcept override { return world.arms_for_later != 0; }
   void on_readable(int fd) noexcept override {
     if (world.readable != nullptr) world.readable(world.context, this, fd);
   }

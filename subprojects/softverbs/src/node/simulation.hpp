@@ -55,6 +55,8 @@ class simulated_host : public simulated_network, public token_watcher {
   void on_token(const event_tokens& of) noexcept final { on_readable(of.fd()); }
   /// False: nobody asks the kernel whether a descriptor is readable.
   [[nodiscard]] virtual bool writes_descriptors() const noexcept = 0;
+  /// True: completions that came before a completion queue was armed raise no event.
+  [[nodiscard]] virtual bool arms_for_later() const noexcept = 0;
   void on_close(const event_tokens& of) noexcept final { descriptors_.erase(of.fd()); }
 
   /// The node has work: call its steps soon. \thread under any of its locks.

@@ -1,6 +1,7 @@
 #include "queue/completion_queue.hpp"
 
 #include "node/node.hpp"
+#include "node/simulation.hpp"
 #include "object/completion_queue_ex.hpp"
 #include "object/context.hpp"
 #include "object/counted.hpp"
@@ -121,7 +122,12 @@ int poll_cq(ibv_cq* handle, int cqes_max, ibv_wc* completions) {
 int req_notify_cq(ibv_cq* handle, int solicited_only) {
   completion_queue& cq = behind(handle);
   if (cq.channel == nullptr) return EINVAL;  // Without a channel, no event can be raised.
-  arm(cq, solicited_only != 0 ? armed::solicited : armed::any);
+  const armed how = solicited_only != 0 ? armed::solicited : armed::any;
+  const simulated_host* const host = simulated_host::current();
+  if (host != nullptr && host->arms_for_later())
+    arm_for_later(cq, how);
+  else
+    arm(cq, how);
   cq.owner->local_node->on_arm(cq);
   return 0;
 }

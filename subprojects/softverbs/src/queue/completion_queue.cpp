@@ -119,6 +119,11 @@ void arm(completion_queue& cq, armed how) {
   if (cq.count.load(std::memory_order_relaxed) != 0 && is_due(cq.arm, cq.silent)) raise_event(cq);
 }
 
+void arm_for_later(completion_queue& cq, armed how) {
+  const std::lock_guard lock{cq.mutex};
+  cq.arm = std::max(cq.arm, how);
+}
+
 int take(completion_queue& cq, int cqes_max, ibv_wc* cqes) {
   if (cq.count.load(std::memory_order_acquire) == 0) return 0;
   const std::lock_guard lock{cq.mutex};

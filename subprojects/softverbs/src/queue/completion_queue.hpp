@@ -98,6 +98,8 @@ bool push(completion_queue& cq, const completion& cqe, bool solicited) noexcept;
 /// event now: a program may arm and sleep without another poll. Announced entries raise none: a
 /// program may arm before it polls.
 void arm(completion_queue& cq, armed how);
+/// Arms the queue as IBTA has it: only entries that come afterwards raise an event.
+void arm_for_later(completion_queue& cq, armed how);
 /// Takes up to `cqes_max` entries. Makes no progress; verb::poll_cq does.
 int take(completion_queue& cq, int cqes_max, ibv_wc* cqes);
 /// Takes one entry into `polled`.

@@ -82,3 +82,25 @@ TEST_CASE("a shared receive queue of a simulation tells once that it is below it
   }
   CHECK(events_of(both, 1).empty());
 }
+
+TEST_CASE("a completion raises no event if its queue is armed later, where a world says so",
+          "[simulation]") {
+  const bool arms_for_later = GENERATE(false, true);
+  far_pair both{{.channel = true}, 0, arms_for_later};
+  const auto told = [&] {
+    return std::ranges::count(both.world.told_readable,
+                              std::pair{both.host(1), both.a().channel->fd});
+  };
+  const auto write = [&] {
+    both.send(one_sided(IBV_WR_RDMA_WRITE, both.b()), {both.a().piece(0, 8)});
+    both.world.run();
+  };
+  write();
+  {
+    const on_host here{both.host(1)};
+    REQUIRE(verb::req_notify_cq(both.a().cq, 0) == 0);
+  }
+  CHECK(told() == (arms_for_later ? 0 : 1));
+  write();
+  CHECK(told() == 1);
+}

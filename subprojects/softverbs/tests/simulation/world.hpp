@@ -47,6 +47,7 @@ class plain_world {
     calls.destroyed = &destroyed;
     calls.keeps_tokens = keeps_tokens;
     calls.link_bytes = link_bytes;
+    calls.arms_for_later = arms_for_later;
     softverbs_host* const made = softverbs_add_host(&calls, &gid, 1, std::uint16_t(number), 7);
     REQUIRE(made != nullptr);
     return made;
@@ -110,6 +111,7 @@ class plain_world {
   // Hosts that are added from now on have these.
   bool keeps_tokens = false;
   std::uint32_t link_bytes = 0;
+  bool arms_for_later = false;
   std::function<int(softverbs_host*, std::string_view, ibv_context*)> on_call;
   struct device_write {
     softverbs_host* host;
@@ -180,8 +182,10 @@ class on_host {
 /// Two connected queue pairs on two hosts of a world.
 class far_pair {
  public:
-  explicit far_pair(pair_options how = {}, std::uint32_t link_bytes = 0) {
+  explicit far_pair(pair_options how = {}, std::uint32_t link_bytes = 0,
+                    bool arms_for_later = false) {
     world.link_bytes = link_bytes;
+    world.arms_for_later = arms_for_later;
     for (const unsigned number : {1u, 2u}) {
       const on_host here{world.add(number)};
       how.peer = plain_world::gid_of(3 - number);
