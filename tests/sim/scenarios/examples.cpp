@@ -92,7 +92,7 @@ void play_echo_example(sim::world& w) {
 void play_key_value_example(sim::world& w) {
   const silence quiet;
   start_all<keeping_values>(w, 3);
-  w.run(1h);
+  w.run(1min);
 }
 
 void play_ring_example(sim::world& w) {

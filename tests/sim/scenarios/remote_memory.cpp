@@ -12,10 +12,11 @@ constexpr std::size_t guard_offset = 7;
 /// A host that lends memory in all ways and takes it back, and others that use it for as long as
 /// they can. What has come back belongs to the lender only.
 struct lending_out : cast {
-  using cast::cast;
+  lending_out(sim::world& of, unsigned count) : cast{of, count} {}
   unsigned came_back = 0;
+  bool is_calm = false;  ///< No connection fails.
   /// Owners wait until requests that were posted in time must have ended.
-  const bool is_patient = w.random(1) == 0;
+  bool is_patient = w.random(1) == 0;
   /// Leases are short, and requests are posted until just before their ends.
   const bool is_hasty = w.random(1) == 0;
   const duration lease_min = is_hasty ? 20ms : 200ms;
@@ -58,18 +59,36 @@ struct lending_out : cast {
     }
   }
 
+  /// Lends more at once than the send queue takes invalidations, and takes all back at once.
+  task<> lend_many(connection& conn) {
+    const auto lend_one = [&]() -> task<> {
+      loan lent = co_await conn.send_local_mr(conn.memory().allocate_zeroed(64), {.lease = 10s});
+      co_await sleep_for(20ms);
+      const loan_end back = co_await lent.revoke();
+      if (back.memory.size_bytes() > 0) ++came_back;
+    };
+    co_await with_scope([&](scope& all) -> task<> {
+      for (unsigned n = 0; n < 24; ++n) all.spawn(lend_one());
+      co_return;
+    });
+  }
+
   task<> serve(connection conn) {
     const auto lend_all = [&]() -> task<> {
+      if (w.random(3) == 0) co_await lend_many(conn);
       co_await lend(conn);
       co_await conn.ended();
     };
-    co_await when_any(lend_all(), take_back(conn));
+    const auto ended = co_await as_result(when_any(lend_all(), take_back(conn)));
+    if (is_calm && ended.has_failure() && code_of(ended) != errc::disconnected)
+      w.fail("the lender: " + ended.failure().to_string());
   }
 
   task<> accept_all(runtime& rt) {
     connection_changes changes;
     changes.agent = agent_options{};
-    changes.agent->lending.bytes_max = 4 * lent_max;
+    changes.agent->lending.bytes_max = 8 * lent_max;
+    if (w.random(1) == 0) changes.capabilities = {{.send_wr_max = 4}};
     changes.agent->lending.grace = is_patient ? 5s : 50ms;
     listener listening = rt.listen(at(0), {}, changes);
     co_await when_any(
@@ -82,6 +101,15 @@ struct lending_out : cast {
   void require_access(const std::error_code& code) const {
     require(!is_patient || code != wc_errc::remote_access,
             "memory came back while a request of its holder was under way");
+  }
+
+  /// Hands memory over behind a WRITE that is in flight.
+  task<> hand_over(connection& conn, const const_local_mr& registered, remote_mr borrowed) {
+    const std::size_t length = borrowed.size_bytes();
+    const part full{length % 1000, length};
+    auto in_flight = conn.post(write(full.of(registered), borrowed));
+    static_cast<void>(co_await as_result(conn.send_remote_mr(std::move(borrowed))));
+    require_access(code_of(co_await as_result(in_flight)));
   }
 
   /// Lets memory go while a WRITE to it is under way.
@@ -110,9 +138,7 @@ struct lending_out : cast {
       }
     }
     switch (w.random(3)) {
-      case 0:
-        static_cast<void>(co_await as_result(conn.send_remote_mr(std::move(borrowed))));
-        break;
+      case 0: co_await hand_over(conn, registered, std::move(borrowed)); break;
       case 1: co_await leave(conn, registered, std::move(borrowed)); break;
       case 2: co_await sleep_for(moment(2s)); break;  // The lease may end meanwhile.
       default: break;
@@ -139,20 +165,10 @@ struct lending_out : cast {
       require(std::ranges::all_of(copy.first(length).bytes(),
                                   [](std::byte b) { return b == std::byte{}; }),
               "memory of a request is not zero");
-      const part full{length % 1000, length};
-      auto in_flight = conn.post(write(full.of(registered), granted));
-      // Memory is handed over behind the WRITE, also one that still goes on.
-      if (w.random(2) == 0) {
-        static_cast<void>(co_await as_result(conn.send_remote_mr(std::move(granted))));
-        continue;
-      }
-      const auto written = co_await as_result(in_flight);
-      require_access(code_of(written));
-      if (!written.has_value()) continue;
       if (w.random(2) == 0) {
         co_await use(conn, registered, std::move(granted));
       } else {
-        static_cast<void>(co_await as_result(conn.send_remote_mr(std::move(granted))));
+        co_await hand_over(conn, registered, std::move(granted));
       }
     }
   }
@@ -164,14 +180,25 @@ struct lending_out : cast {
       changes.agent->operation_margin_min = moment(2ms);
       changes.agent->operation_margin_percent = unsigned(w.random(1));
     }
-    connection conn = co_await rt.connect(at(0), changes);
+    connection conn;
+    if (is_calm) {
+      conn = co_await connect_patiently(rt, at(0), changes);
+    } else {
+      conn = co_await rt.connect(at(0), changes);
+    }
     const const_local_mr registered = registered_pattern(conn.memory());
     co_await when_all(use_loans(conn, registered), request(conn, registered));
+    if (is_calm) co_await close(conn);
     co_await conn.close();
   }
 
   task<> live(runtime& rt, unsigned self) {
-    co_await persist([&] { return self == 0 ? accept_all(rt) : borrow(rt); });
+    const auto live_once = [&] { return self == 0 ? accept_all(rt) : borrow(rt); };
+    if (is_calm) {
+      co_await live_once();
+    } else {
+      co_await persist(live_once);
+    }
   }
 };
 
@@ -180,6 +207,13 @@ struct lending_out : cast {
 void play_remote_memory(sim::world& w) {
   const auto all = start_all<lending_out>(w, 2 + unsigned(w.random(1)));
   w.run(10min);
+  all->require(all->came_back > 0, "no memory came back");
+}
+
+void play_loans(sim::world& w) {
+  const auto all = start_all<lending_out>(w, 2);
+  all->is_calm = all->is_patient = true;
+  w.run(1min);
   all->require(all->came_back > 0, "no memory came back");
 }
 

@@ -21,6 +21,7 @@ constexpr std::array all{
                   play_repeated_calls, robust},
     sim::scenario{"remote-memory", "memory that is lent, used, and taken back in all ways",
                   play_remote_memory, robust},
+    sim::scenario{"loans", "as remote-memory, and no connection fails", play_loans},
     sim::scenario{"datagrams", "datagrams that may be lost, late, or come twice", play_datagrams},
     sim::scenario{"connecting", "storms of clients at a listener that comes and goes",
                   play_connecting, robust},

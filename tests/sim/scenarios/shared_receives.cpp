@@ -97,8 +97,12 @@ struct pooling : cast {
       co_await send_all(rt);
       co_return;
     }
-    shared_receives& pool = rt.share_receives(
-        {.buffers = 64, .buffer_bytes = pooled_bytes, .share_min = 1, .for_messages = true});
+    // Small pools run empty, and senders try again: seven times, which a pool of half the size may
+    // not be enough for.
+    shared_receives& pool = rt.share_receives({.buffers = 16u << w.random(2),
+                                               .buffer_bytes = pooled_bytes,
+                                               .share_min = 1,
+                                               .for_messages = true});
     listener listening = rt.listen(at(0), {}, {.receives_from = &pool});
     std::vector<connection> conns;
     const auto accept_all = [&]() -> task<> {

@@ -128,6 +128,13 @@ void restart(const std::shared_ptr<Play>& play, unsigned number, duration when, 
 /// Connects, and tries again while nobody listens there.
 task<connection> connect_patiently(runtime& rt, endpoint to, const connection_changes& with = {});
 
+/// Returns changes after which no heartbeat wakes a host that has missed a completion.
+inline connection_changes without_heartbeats() {
+  connection_changes changes;
+  changes.heartbeat = connection_options::heartbeat_options{.enabled = false};
+  return changes;
+}
+
 /// How often a program tries again, and how long it waits before.
 struct patience {
   unsigned attempts = 12;

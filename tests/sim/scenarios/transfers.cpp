@@ -117,13 +117,31 @@ struct transferring : cast {
     }
   }
 
+  /// Adds more often than a queue pair has atomics in flight.
+  task<> add(connection& conn) {
+    for (unsigned n = 0; n < 30; ++n) {
+      ++added[1];
+      co_await conn.fetch_add(target.first(8), 1);
+      ++added[0];
+    }
+  }
+
+  /// Limits of the connection that requests wait for.
+  [[nodiscard]] connection_changes limits() {
+    connection_changes changes = without_heartbeats();
+    if (w.random(1) == 0) changes.rd_atomic_max = 1 + std::uint32_t(w.random(3));
+    if (w.random(1) == 0) changes.capabilities = {{.send_wr_max = 4u << w.random(3)}};
+    return changes;
+  }
+
   task<> live(runtime& rt, unsigned self) {
     if (self == 1) {
       while (!is_ready) co_await sleep_for(100us);
-      connection conn = co_await rt.connect(at(0));
+      connection conn = co_await rt.connect(at(0), limits());
       co_await with_scope([&](scope& all) -> task<> {
         for (unsigned lane = 0; lane < lanes; ++lane) all.spawn(reach(conn, lane));
         all.spawn(send(conn));
+        if (w.random(1) == 0) all.spawn(add(conn));
         co_return;
       });
       co_await close(conn);
@@ -131,7 +149,9 @@ struct transferring : cast {
     }
     local_mr memory = reachable_memory(rt).allocate_zeroed(kib + lanes * lane_bytes);
     target = memory.remote_slice();
-    listener listening = rt.listen(at(0), {}, {.preposted = 8});
+    connection_changes changes = without_heartbeats();
+    changes.preposted = 8;
+    listener listening = rt.listen(at(0), {}, changes);
     is_ready = true;
     connection conn = co_await listening.accept();
     co_await receive(conn);
