@@ -1,6 +1,7 @@
 #include "control_channel.hpp"
 
 #include "agent.hpp"
+#include "base/caught.hpp"
 #include "queue/send_queue.hpp"
 
 #include <span>
@@ -93,9 +94,9 @@ void control_channel::take(unsigned slot, std::size_t size_bytes) noexcept {
     else
       up_.on_frame(f, slot);
     pump(true);
-  } catch (const error& e) {
+  } catch (...) {
     is_running_ = false;
-    up_.on_bad_frame(e.failure());
+    up_.on_bad_frame(caught("agent"));
   }
 }
 

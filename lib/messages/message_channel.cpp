@@ -1,5 +1,6 @@
 #include "message_channel.hpp"
 
+#include "base/caught.hpp"
 #include "base/check_option.hpp"
 #include "base/failures.hpp"
 #include "base/time_text.hpp"
@@ -156,8 +157,8 @@ std::coroutine_handle<> message_channel::on_opened(waiter& self) noexcept {
   if (channel.failed_) return std::noop_coroutine();
   try {
     channel.peer_ = decode_terms(*channel.agent_->peer_note);
-  } catch (const error& e) {
-    channel.break_connection(e.failure());
+  } catch (...) {
+    channel.break_connection(caught("message_stream"));
     return std::noop_coroutine();
   }
   channel.credits_.grow_to(channel.peer().messages);

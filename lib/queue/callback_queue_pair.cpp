@@ -263,8 +263,9 @@ void callback_queue_pair::enter_error(const request_outcome& why) noexcept {
   reason_ = why;
   try {
     qp_.to_error();  // The device has mostly made this change already.
-  } catch (const error&) {
-    // The device is gone. The owner of the queue pair destroys it.
+  } catch (...) {
+    // The device is gone, or there is no memory to tell what failed. The owner of the queue pair
+    // destroys it.
   }
   watch(true);
 }

@@ -1,5 +1,6 @@
 #include "completion_queue_driver.hpp"
 
+#include "base/caught.hpp"
 #include "base/check_option.hpp"
 #include "base/failures.hpp"
 #include "callback_queue_pair.hpp"
@@ -166,8 +167,8 @@ void completion_queue_driver::on_channel(fd_watch& watch) noexcept {
 bool completion_queue_driver::read_event() noexcept {
   try {
     if (channel_->get_event() == nullptr) return true;
-  } catch (const error& e) {
-    fail({.code = e.code(), .call = "ibv_get_cq_event"});
+  } catch (...) {
+    fail({.code = caught("ibv_get_cq_event").code, .call = "ibv_get_cq_event"});
     return false;
   }
   counters_.events.add();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "block_pool.hpp"
 #include "doorbell_batch.hpp"
 #include "mr_hold_cache.hpp"
 #include "spin_window.hpp"
@@ -178,7 +179,7 @@ class completion_queue_driver final : private poller {
       shared_;                                                  // Queue pairs of pools, by number.
   std::unordered_map<const shared_receives*, unsigned> pools_;  // Queue pairs of each pool.
   std::unordered_map<const ibv_pd*, std::weak_ptr<held_by_queues>> held_;
-  std::pmr::unsynchronized_pool_resource send_queue_memory_;
+  block_pool send_queue_memory_;
   struct {
     counter polls;
     counter empty_polls;

@@ -219,13 +219,13 @@ void shared_receives::renew() noexcept {
     queue_ = filled_queue();
     withdrawn_.add(old);
     may_lack_some_ = false;
-  } catch (const error&) {
+  } catch (...) {
     return;  // The old queue still serves; a later call tries again.
   }
   if (limit_ == 0) return;
   try {
     arm_limit();
-  } catch (const error&) {
+  } catch (...) {
     limit_reached();  // Waits end early rather than never.
   }
 }

@@ -1,5 +1,6 @@
 #include "runtime/async_events.hpp"
 
+#include "base/caught.hpp"
 #include "queue/callback_queue_pair.hpp"
 #include "verbs/device.hpp"
 
@@ -31,8 +32,8 @@ void async_events::drain() noexcept {
       route(*event);
       if (!kept_.try_send(verbs::async_event{*event})) ++dropped_;
     }
-  } catch (const error& e) {
-    fail_all({.code = e.code(), .call = "ibv_get_async_event"});
+  } catch (...) {
+    fail_all({.code = caught("ibv_get_async_event").code, .call = "ibv_get_async_event"});
   }
 }
 
