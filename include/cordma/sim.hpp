@@ -57,6 +57,9 @@ struct faults {
   double refused_verbs = 0;
   /// Chance that the making of a socket fails with EMFILE, or a call on one with ECONNRESET.
   double failed_sockets = 0;
+  /// Chance, at each step of a host's program, that one of the next 32 allocations by operator new
+  /// of the program and the library fails. With a sanitizer of clang none fails.
+  double failed_allocations = 0;
 
   /// If true, the seed decides which of these happen at all in a world.
   bool is_swarm = false;
@@ -67,8 +70,10 @@ struct faults {
   static faults none() noexcept { return {}; }
   /// All that the programs see as slowness, and lost datagrams.
   static faults harsh() noexcept;
-  /// Every fault there is.
+  /// Every fault there is but failed allocations.
   static faults hostile() noexcept;
+  /// Every fault there is.
+  static faults scarce() noexcept;
 };
 
 /// Thrown for what must not happen: a program that failed, that waits for what cannot come, or that
@@ -165,6 +170,9 @@ struct scenario {
   void (*play)(world& w);
   /// True: the programs cope with errors, and `faults::hostile` can be tried on them.
   bool is_robust = false;
+  /// True: they cope with std::bad_alloc as well, whatever throws it, and `faults::scarce` can be
+  /// tried on them.
+  bool survives_bad_alloc = false;
 };
 
 /// Runs scenarios over many seeds, as a command line says (`--help` lists the options). Prints

@@ -32,7 +32,8 @@ command_line::profile profile_of(const std::string& name) {
   if (name == "none") return {name, faults::none()};
   if (name == "harsh") return {name, faults::harsh()};
   if (name == "hostile") return {name, faults::hostile()};
-  refuse("there is no profile '" + name + "': none, harsh, hostile");
+  if (name == "scarce") return {name, faults::scarce()};
+  refuse("there is no profile '" + name + "': none, harsh, hostile, scarce");
 }
 
 const scenario& scenario_of(const std::string& name, std::span<const scenario> all) {
@@ -85,7 +86,8 @@ command_line::command_line(int argc, const char* const* argv, std::span<const sc
       ->type_name("A..B")
       ->excludes(one_seed);
   app.add_option("--minutes", minutes, "Plays new seeds for so long (default: 1)")->type_name("M");
-  app.add_option("--profile", with, "none, harsh, or hostile (default: all that a scenario is for)")
+  app.add_option("--profile", with,
+                 "none, harsh, hostile, or scarce (default: all that a scenario is for)")
       ->allow_extra_args(false);
   app.add_option("--jobs", jobs, "Processes at once (default: processors)")->type_name("N");
   app.add_option("--plan", plan_text, "Keeps only these decisions of the seed")->type_name("PLAN");
@@ -104,7 +106,7 @@ command_line::command_line(int argc, const char* const* argv, std::span<const sc
   if (names.empty())
     for (const scenario& s : all) scenarios.push_back(&s);
   for (const std::string& name : names) scenarios.push_back(&scenario_of(name, all));
-  if (with.empty()) with = {"none", "harsh", "hostile"};
+  if (with.empty()) with = {"none", "harsh", "hostile", "scarce"};
   for (const std::string& name : with) profiles.push_back(profile_of(name));
   kept = plan::parse(plan_text);
   shrinks = !keeps_plan && plan_text.empty();

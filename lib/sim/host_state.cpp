@@ -1,5 +1,6 @@
 #include "host_state.hpp"
 
+#include "allocations.hpp"
 #include "device_calls.hpp"
 #include "world_state.hpp"
 
@@ -137,6 +138,7 @@ void host_state::start(callback<task<>(runtime&)> program,
   ++incarnation_;
   has_power_ = true;
   timer_at_ = device_timer_at_ = time_point::max();
+  allocations_left_ = 0;
   is_step_due_ = is_device_due_ = is_frozen_ = missed_step_ = has_second_address_ = false;
   schedule_step(now());
 }
@@ -190,10 +192,14 @@ void host_state::step_program() {
   if (timer_at_ <= now()) timer_at_ = time_point::max();
   if (process_ == nullptr) return;
   happen_to_port();
+  if (allocations_left_ == 0) allocations_left_ = world_.allocations_until_one_fails();
   executor::step_outcome outcome;
   {
     const host_scope here{*this};
-    outcome = process_->run.step();
+    {
+      const allocation_scope scarce{*this, allocations_left_};
+      outcome = process_->run.step();
+    }
     if (outcome.state == executor::run_state::ended) {
       std::exception_ptr why;
       try {

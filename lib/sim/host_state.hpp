@@ -95,6 +95,8 @@ class host_state {
   void freeze() noexcept { is_frozen_ = true; }
   void thaw() noexcept;
   void fail_device();
+  /// No allocation fails that was about to.
+  void heal() noexcept { allocations_left_ = 0; }
   /// In the middle of a step: lets a moment pass, and the device work.
   void pass_time() noexcept;
 
@@ -152,6 +154,7 @@ class host_state {
   const unsigned number_;
   std::uint64_t incarnation_ = 0;
   std::uint64_t activity_ = 0;
+  std::uint64_t allocations_left_ = 0;  ///< until one fails; 0: none does
   softverbs_host* device_ = nullptr;
   bool is_step_due_ = false;
   bool is_device_due_ = false;

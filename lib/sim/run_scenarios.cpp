@@ -112,7 +112,8 @@ class session {
   /// A scenario whose programs do not cope with errors is played without these, unless it is asked
   /// for by that profile alone.
   [[nodiscard]] bool is_for(const scenario& s, const command_line::profile& p) const {
-    return s.is_robust || p.name != "hostile" || asked_.profiles.size() == 1;
+    if (asked_.profiles.size() == 1) return true;
+    return p.name == "scarce" ? s.survives_bad_alloc : s.is_robust || p.name != "hostile";
   }
 
   void take(const seed_block& b, const block_report& r, const std::string& ending) {

@@ -13,12 +13,23 @@
 
 namespace cordma::sim::detail {
 
-/// Text of an event, a literal; each `{}` stands for one of its numbers.
+constexpr std::uint64_t hash_of(const char* text) noexcept {
+  std::uint64_t made = 0xcbf29ce484222325;
+  for (; *text != 0; ++text)
+    made = (made ^ std::uint64_t(static_cast<unsigned char>(*text))) * 0x100000001b3;
+  return made;
+}
+
+/// Text of an event, mostly a literal; each `{}` stands for one of its numbers.
 struct event_text {
   consteval event_text(const char* literal)  // NOLINT: implicit.
-      : text{literal}, hash{0xcbf29ce484222325} {
-    for (; *literal != 0; ++literal)
-      hash = (hash ^ std::uint64_t(static_cast<unsigned char>(*literal))) * 0x100000001b3;
+      : text{literal}, hash{hash_of(literal)} {}
+  /// Makes one of a text that lives as long as the program.
+  static event_text lasting(const char* text) noexcept {
+    event_text made{""};
+    made.text = text;
+    made.hash = hash_of(text);
+    return made;
   }
   const char* text;
   std::uint64_t hash;

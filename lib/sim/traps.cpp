@@ -1,11 +1,10 @@
 #include "traps.hpp"
 
+#include "callers.hpp"
 #include "host_state.hpp"
-#include "symbol_names.hpp"
 #include "world_state.hpp"
 
 #include <dlfcn.h>
-#include <execinfo.h>
 #include <netdb.h>
 #include <pthread.h>
 #include <sys/random.h>
@@ -13,13 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
-#include <map>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 
 // The functions at the end take the place of libc's in a program that links cordma-sim.
@@ -35,41 +30,15 @@ F* next(const char* name) noexcept {
   return reinterpret_cast<F*>(::dlsym(RTLD_NEXT, name));
 }
 
-/// Callers of the trapped functions that were named already.
-using known_callers = std::map<const void*, symbol_name>;
-
-const symbol_name& name_of(const void* address) {
-  static known_callers known;
-  const auto [at, is_new] = known.try_emplace(address);
-  if (is_new) at->second = symbol_of(address);
-  return at->second;
-}
-
 /// Returns true for the allocator, which asks the time to give memory back to the kernel.
 bool is_allocator(const symbol_name& s) {
   return s.file.starts_with("libjemalloc") || s.function.starts_with("je_") ||
          s.function.starts_with("nstime_");
 }
 
-/// Returns true for a function of the language's library, whose templates are in the program.
-bool is_of_language(const symbol_name& s) {
-  for (const std::string_view file : {"libstdc++", "libc++", "libc.so"})
-    if (s.file.starts_with(file)) return true;
-  for (const std::string_view function : {"_ZSt", "_ZNSt", "_ZNKSt"})
-    if (s.function.starts_with(function)) return true;
-  return false;
-}
-
-/// Returns the first caller outside of the language's library.
 std::string caller(const void* returns_to) {
-  std::array<void*, 16> frames;
-  const int count = ::backtrace(frames.data(), int(frames.size()));
-  const auto last = frames.begin() + count;
-  for (auto at = std::find(frames.begin(), last, returns_to); at != last; ++at) {
-    const symbol_name& name = name_of(*at);
-    if (!is_of_language(name)) return name.text();
-  }
-  return "an unknown function";
+  const symbol_name* const found = caller_behind(returns_to);
+  return found == nullptr ? "an unknown function" : found->text();
 }
 
 /// Returns the host whose step calls a function that it must not, and notes that; null: no step.

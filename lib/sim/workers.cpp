@@ -37,6 +37,26 @@ void keep_memory() noexcept {
   // NOLINTEND(concurrency-mt-unsafe)
 }
 
+/// Calls `f` in a child, and ends as that does unless it ends well.
+template <class F>
+void in_fresh_process(F f) {
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child < 0) fail("fork");
+  if (child == 0) {
+    f();
+    std::fflush(nullptr);
+    ::_exit(0);
+  }
+  int status = 0;
+  if (::waitpid(child, &status, 0) < 0) fail("waitpid");
+  if (WIFSIGNALED(status)) {
+    std::signal(WTERMSIG(status), SIG_DFL);
+    ::raise(WTERMSIG(status));
+  }
+  if (WEXITSTATUS(status) != 0) ::_exit(WEXITSTATUS(status));
+}
+
 std::string ending_of(int status) {
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
@@ -50,20 +70,30 @@ std::string ending_of(int status) {
 }  // namespace
 
 void block_report::play(const seed_block& block) {
-  for (seed_run::request one = block.first; done < block.count; ++one.seed) {
-    ::alarm(seconds_max);
-    one.covers = &states;
-    const seed_run run{one};
-    events += run.events;
-    decisions_made = run.decisions_made;
-    faults_count = std::min(run.faults_happened.size(), faults_max);
-    std::copy_n(run.faults_happened.begin(), faults_count, faults_happened.begin());
-    hashes[done] = run.hash;
-    if (!run.found.empty()) {
-      is_found = true;
-      std::memcpy(text.data(), run.found.data(), std::min(run.found.size(), text_max - 1));
-      return;
+  // The allocations of a seed depend on what earlier ones have left in the process.
+  const bool is_fresh_for_each = block.first.wanted.failed_allocations > 0;
+  for (seed_run::request one = block.first; done < block.count && !is_found; ++one.seed) {
+    if (is_fresh_for_each) {
+      in_fresh_process([&] { play(one); });
+    } else {
+      play(one);
     }
+  }
+}
+
+void block_report::play(seed_run::request one) {
+  ::alarm(seconds_max);
+  one.covers = &states;
+  const seed_run run{one};
+  events += run.events;
+  decisions_made = run.decisions_made;
+  faults_count = std::min(run.faults_happened.size(), faults_max);
+  std::copy_n(run.faults_happened.begin(), faults_count, faults_happened.begin());
+  hashes[done] = run.hash;
+  is_found = !run.found.empty();
+  if (is_found) {
+    std::memcpy(text.data(), run.found.data(), std::min(run.found.size(), text_max - 1));
+  } else {
     ++done;
   }
 }

@@ -40,6 +40,9 @@ struct block_report {
 
   /// Fills the report. A process that dies leaves it unfinished.
   void play(const seed_block& block);
+
+ private:
+  void play(seed_run::request one);
 };
 
 /// Plays blocks of seeds, each in a fresh process, several at once.

@@ -27,6 +27,12 @@ faults faults::hostile() noexcept {
   return all;
 }
 
+faults faults::scarce() noexcept {
+  faults all = hostile();
+  all.failed_allocations = 0.002;
+  return all;
+}
+
 host::host(detail::host_state& state) noexcept : state_{state} {}
 const std::string& host::name() const noexcept { return state_.name(); }
 cordma::endpoint host::endpoint(std::uint16_t port) const {

@@ -12,10 +12,10 @@ namespace {
 /// Kinds of numbers that are no decisions of a plan.
 enum : std::uint64_t { of_names = 16, of_workload, of_swarm, of_links, of_arming };
 
-std::array<double*, 11> chances_of(faults& all) noexcept {
-  return {&all.clog,      &all.pause,           &all.short_calls,   &all.loss,
-          &all.reordered, &all.doubled,         &all.outage,        &all.refused_verbs,
-          &all.port_down, &all.address_changes, &all.failed_sockets};
+std::array<double*, 12> chances_of(faults& all) noexcept {
+  return {&all.clog,      &all.pause,           &all.short_calls,    &all.loss,
+          &all.reordered, &all.doubled,         &all.outage,         &all.refused_verbs,
+          &all.port_down, &all.address_changes, &all.failed_sockets, &all.failed_allocations};
 }
 
 /// Returns the part of the faults that the seed turns on.
@@ -57,6 +57,7 @@ world_state::world_state(std::uint64_t seed, const faults& wanted, const plan& k
       pace_{schedule_},
       link_bytes_{link_bytes_of(seed)},
       arms_for_later_{generator{seed, of_arming}.up_to(1) == 0} {
+  if (wanted.failed_allocations > 0) fresh_frames_.emplace();
   softverbs_simulate_time(&clock_.nanoseconds);
 }
 
@@ -124,8 +125,14 @@ duration world_state::port_down() {
                  faults_.amount(wanted_.port_down, nanoseconds(wanted_.port_down_max)));
 }
 
+std::uint64_t world_state::allocations_until_one_fails() {
+  constexpr std::uint64_t most = 32;
+  return faults_.amount(wanted_.failed_allocations, most);
+}
+
 void world_state::heal() {
   for (double* chance : chances_of(wanted_)) *chance = 0;
+  for (const auto& host : hosts_) host->heal();
   network_.heal();
 }
 

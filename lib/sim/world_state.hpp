@@ -1,5 +1,6 @@
 #pragma once
 
+#include "allocations.hpp"
 #include "decisions.hpp"
 #include "event_queue.hpp"
 #include "host_state.hpp"
@@ -15,6 +16,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -76,6 +78,8 @@ class world_state {
   [[nodiscard]] bool arms_for_later() const noexcept { return arms_for_later_; }
   /// Returns for how long a host's port goes down.
   [[nodiscard]] duration port_down();
+  /// Returns which of the next allocations of a host's program fails; 0: none.
+  [[nodiscard]] std::uint64_t allocations_until_one_fails();
   [[nodiscard]] bool changes_address() { return faults_.happens(wanted_.address_changes); }
   [[nodiscard]] bool interrupts() { return faults_.happens(wanted_.short_calls / 4); }
   [[nodiscard]] bool refuses_verb() { return faults_.happens(wanted_.refused_verbs); }
@@ -124,6 +128,7 @@ class world_state {
   detail::network network_{*this};
   memory_oracle memory_{*this};
   request_oracle requests_{*this, memory_};
+  std::optional<fresh_frames> fresh_frames_;
   std::vector<std::unique_ptr<host_state>> hosts_;
   std::string found_;
   bool forbids_receiver_not_ready_ = false;

@@ -41,10 +41,11 @@ std::string refusal_of_line(const std::vector<const char*>& arguments) {
 TEST_CASE("without arguments, all scenarios are played with all profiles for a minute", "[sim]") {
   const command_line made = parse({});
   CHECK(made.scenarios == std::vector{&two_scenarios[0], &two_scenarios[1]});
-  REQUIRE(made.profiles.size() == 3);
+  REQUIRE(made.profiles.size() == 4);
   CHECK(made.profiles[0].wanted == sim::faults::none());
   CHECK(made.profiles[1].wanted == sim::faults::harsh());
   CHECK(made.profiles[2].wanted == sim::faults::hostile());
+  CHECK(made.profiles[3].wanted == sim::faults::scarce());
   CHECK(made.minutes == 1);
   CHECK_FALSE(made.last_seed.has_value());
   CHECK(made.jobs >= 1);
@@ -81,7 +82,7 @@ TEST_CASE("one seed is a range of one", "[sim]") {
 TEST_CASE("the refusal of a command line names the wrong value", "[sim]") {
   CHECK_THAT(refusal_of_line({"third"}), Contains("no scenario 'third': first, second"));
   CHECK_THAT(refusal_of_line({"--profile", "hard"}),
-             Contains("no profile 'hard': none, harsh, hostile"));
+             Contains("no profile 'hard': none, harsh, hostile, scarce"));
   CHECK_THAT(refusal_of_line({"--seed", "many"}), Contains("a seed is a number, not 'many'"));
   CHECK_THAT(refusal_of_line({"--seed", "-1"}), Contains("a seed is a number, not '-1'"));
   CHECK_THAT(refusal_of_line({"--seeds", "5"}), Contains("--seeds is A..B, not '5'"));

@@ -105,6 +105,29 @@ TEST_CASE("a report counts the seeds before the one that ended its block", "[sim
         "it died of signal 9, sent by somebody, or by the kernel for want of memory");
 }
 
+TEST_CASE("seeds whose allocations may fail are played in a fresh process each", "[sim]") {
+  static unsigned played = 0;
+  const sim::scenario counting{"counting", "", [](sim::world& w) {
+                                 if (++played > 1) w.fail("a process plays a second seed");
+                                 if (w.seed() == 3) ::_exit(7);
+                               }};
+  for (const bool is_scarce : {true, false}) {
+    sim::faults wanted;
+    wanted.failed_allocations = is_scarce ? 1e-9 : 0;
+    unsigned blocks = 0;
+    workers{1}.run(
+        [&]() -> seed_block {
+          const std::uint64_t count = blocks++ == 0 ? 10 : 0;
+          return {.first = {.what = &counting, .seed = 1, .wanted = wanted}, .count = count};
+        },
+        [&](const seed_block&, const block_report& r, const std::string& ending) {
+          CHECK(r.is_found == !is_scarce);
+          CHECK(r.done == (is_scarce ? 2 : 1));
+          CHECK(ending == (is_scarce ? "it exited with 7" : ""));
+        });
+  }
+}
+
 TEST_CASE("no process is started if there is no block", "[sim]") { CHECK(play(4, 0).empty()); }
 
 TEST_CASE("no worker outlives its parent, however that ends", "[sim]") {

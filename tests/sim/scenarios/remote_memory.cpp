@@ -20,6 +20,7 @@ struct lending_out : cast {
   /// Leases are short, and requests are posted until just before their ends.
   const bool is_hasty = w.random(1) == 0;
   const duration lease_min = is_hasty ? 20ms : 200ms;
+  bool gave_up = false;  ///< A program has failed too often.
 
   /// Memory that a peer had: nobody's WRITE may change it any more.
   task<> keep(local_mr memory) {
@@ -197,7 +198,8 @@ struct lending_out : cast {
     if (is_calm) {
       co_await live_once();
     } else {
-      co_await persist(live_once);
+      const bool ended = co_await persist(live_once);
+      gave_up = gave_up || !ended;
     }
   }
 };
@@ -207,7 +209,7 @@ struct lending_out : cast {
 void play_remote_memory(sim::world& w) {
   const auto all = start_all<lending_out>(w, 2 + unsigned(w.random(1)));
   w.run(10min);
-  all->require(all->came_back > 0, "no memory came back");
+  all->require(all->came_back > 0 || all->gave_up, "no memory came back");
 }
 
 void play_loans(sim::world& w) {

@@ -6,6 +6,7 @@ namespace cordma::test {
 namespace {
 
 constexpr bool robust = true;
+constexpr bool frugal = true;  ///< survives std::bad_alloc
 
 constexpr std::array all{
     sim::scenario{"standard", "1,000 operations of all kinds, over a mesh of 4 hosts",
@@ -18,19 +19,19 @@ constexpr std::array all{
                   play_shared_receives},
     sim::scenario{"calls", "calls that end in many ways, each once", play_calls},
     sim::scenario{"repeated-calls", "clients that reconnect to a server that is killed",
-                  play_repeated_calls, robust},
+                  play_repeated_calls, robust, frugal},
     sim::scenario{"remote-memory", "memory that is lent, used, and taken back in all ways",
-                  play_remote_memory, robust},
+                  play_remote_memory, robust, frugal},
     sim::scenario{"loans", "as remote-memory, and no connection fails", play_loans},
     sim::scenario{"datagrams", "datagrams that may be lost, late, or come twice", play_datagrams},
     sim::scenario{"connecting", "storms of clients at a listener that comes and goes",
-                  play_connecting, robust},
+                  play_connecting, robust, frugal},
     sim::scenario{"prepared", "connections by texts, some of them damaged", play_prepared},
     sim::scenario{"stops", "programs that are stopped in the middle of everything", play_stops},
     sim::scenario{"collectives", "operations of groups, several at once", play_collectives},
     sim::scenario{"dying-ranks", "ranks that go on without one that dies", play_dying_ranks},
     sim::scenario{"key-value", "a store whose histories are linearizable, and who uses it dies",
-                  play_key_value, robust},
+                  play_key_value, robust, frugal},
     sim::scenario{"restarts", "hosts in all kinds of trouble, which end well afterwards",
                   play_restarts},
     sim::scenario{"example-echo", "the example 08_rpc_echo", play_echo_example},

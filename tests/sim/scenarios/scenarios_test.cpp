@@ -26,5 +26,6 @@ TEST_CASE("the first seeds of all scenarios find nothing", "[sim]") {
     play(s, sim::faults::none());
     play(s, sim::faults::harsh());
     if (s.is_robust) play(s, sim::faults::hostile());
+    if (s.survives_bad_alloc) play(s, sim::faults::scarce());
   }
 }

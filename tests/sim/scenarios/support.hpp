@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -89,17 +90,32 @@ struct cast {
   unsigned to_be_started = 0;  ///< programs of killed hosts
 };
 
-/// Starts the program of a host, `play->live(rt, number)`: again, if there is no device for it.
+/// The program of a host: `play->live(rt, number)`, and again if there was no memory for it.
+template <std::derived_from<cast> Play>
+task<> live(std::shared_ptr<Play> play, runtime& rt, unsigned number) {
+  for (;;) {
+    try {
+      co_await play->live(rt, number);
+      co_return;
+    } catch (const std::bad_alloc&) {
+      // The next attempt may have it.
+    }
+    co_await sleep_for(std::chrono::milliseconds{1});
+  }
+}
+
+/// Starts the program of a host: again, if there is no device for it.
 template <std::derived_from<cast> Play>
 void start(const std::shared_ptr<Play>& play, unsigned number) {
-  const auto program = [play, number](runtime& rt) { return play->live(rt, number); };
+  const auto program = [play, number](runtime& rt) { return live(play, rt, number); };
   try {
     play->hosts[number]->start(program, open_network);
   } catch (const error&) {
     ++play->to_be_started;
     play->w.after(std::chrono::milliseconds{1}, [play, number] {
       --play->to_be_started;
-      start(play, number);
+      // A restart may have come first.
+      if (!play->hosts[number]->is_running()) start(play, number);
     });
   }
 }
@@ -120,7 +136,7 @@ void restart(const std::shared_ptr<Play>& play, unsigned number, duration when, 
     play->hosts[number]->kill();
     play->w.after(pause, [play, number] {
       --play->to_be_started;
-      start(play, number);
+      if (!play->hosts[number]->is_running()) start(play, number);
     });
   });
 }
