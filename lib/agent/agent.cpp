@@ -192,8 +192,13 @@ void agent::on_request(const frame& f, unsigned slot) noexcept {
   errc why = errc::refused;
   const auto note_refusal = [&](std::string_view because) {
     char text[240];
-    std::snprintf(text, sizeof text, "asked for %" PRIu64 " bytes of %s: %.*s", f.length,
-                  to_string(f.access).c_str(), int(because.size()), because.data());
+    try {
+      std::snprintf(text, sizeof text, "asked for %" PRIu64 " bytes of %s: %.*s", f.length,
+                    to_string(f.access).c_str(), int(because.size()), because.data());
+    } catch (const std::bad_alloc&) {
+      std::snprintf(text, sizeof text, "asked for %" PRIu64 " bytes: %.*s", f.length,
+                    int(because.size()), because.data());
+    }
     context.last_refusal = {.code = why, .call = "lend", .detail = text};
   };
   try {

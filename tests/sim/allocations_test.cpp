@@ -76,6 +76,46 @@ task<> converse(runtime& rt, endpoint at, bool listens) {
   }
 }
 
+/// Asks a host for memory that it does not lend, or is that host. Ends in any case.
+task<> ask_for_memory(runtime& rt, endpoint at, bool lends) {
+  try {
+    if (lends) {
+      connection_changes changes;
+      changes.agent = agent_options{};
+      changes.agent->lending.bytes_max = 64;
+      listener listening = rt.listen(at, {}, changes);
+      connection conn = co_await with_timeout(listening.accept(), 1s);
+      co_await with_timeout(conn.ended(), 1s);
+    } else {
+      connection conn = co_await rt.connect(at);
+      for (unsigned n = 0; n < 20; ++n)
+        static_cast<void>(co_await as_result(with_timeout(conn.request_remote_mr(65), 1s)));
+    }
+  } catch (const error&) {
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+/// Plays a program on each of two hosts, often, and lets its steps have no memory now and then.
+void play_often(task<> (*program)(runtime&, endpoint, bool), double failed_sockets) {
+  sim::faults wanted;
+  wanted.failed_allocations = 0.1;
+  wanted.failed_sockets = failed_sockets;
+  for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
+    INFO("seed " << seed);
+    sim::world w{seed, wanted};
+    sim::host& a = w.add_host("a");
+    sim::host& b = w.add_host("b");
+    const endpoint at = a.endpoint(test::sim_port);
+    const auto start = [=](sim::host& host, bool is_server) {
+      host.start([=](runtime& rt) { return program(rt, at, is_server); }, test::open_network);
+    };
+    start(a, true);
+    w.after(1ms, [&] { start(b, false); });
+    CHECK_NOTHROW(w.run(60s));
+  }
+}
+
 }  // namespace
 
 #ifdef __clang__
@@ -135,21 +175,9 @@ TEST_CASE("allocations of a device and of the world never fail", "[sim]") {
 }
 
 TEST_CASE("a socket that fails when there is no memory to say so ends its connection", "[sim]") {
-  sim::faults wanted;
-  wanted.failed_allocations = 0.1;
-  wanted.failed_sockets = 0.1;
-  for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
-    INFO("seed " << seed);
-    sim::world w{seed, wanted};
-    sim::host& a = w.add_host("a");
-    sim::host& b = w.add_host("b");
-    const endpoint at = a.endpoint(test::sim_port);
-    const auto start = [at](sim::host& host, bool listens) {
-      host.start([at, listens](runtime& rt) { return converse(rt, at, listens); },
-                 test::open_network);
-    };
-    start(a, true);
-    w.after(1ms, [&] { start(b, false); });
-    CHECK_NOTHROW(w.run(30s));
-  }
+  play_often(&converse, 0.1);
+}
+
+TEST_CASE("a request for memory is refused when there is no memory to say why", "[sim]") {
+  play_often(&ask_for_memory, 0);
 }
