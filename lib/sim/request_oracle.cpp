@@ -194,9 +194,24 @@ void request_oracle::sent(queue& q, const ibv_send_wr& wr) {
     in_flight_[q.peer].push_back({.bytes = bytes_of(made.memory),
                                   .hash = made.hash,
                                   .has_data = wr.opcode != IBV_WR_RDMA_WRITE_WITH_IMM});
+    check_credit(q);
   } else if (made.is_lent) {
     memory_.lend(*q.host, made.memory);
   }
+}
+
+/// No more messages may be under way to a queue pair than it has receives, however soon it posts
+/// others: credits promise that.
+void request_oracle::check_credit(const queue& from) {
+  if (!world_.forbids_receiver_not_ready()) return;
+  const auto peer = queues_.find(from.peer);
+  if (peer == queues_.end() || peer->second.is_flushed || peer->second.qp->srq != nullptr) return;
+  const std::size_t in_flight = in_flight_[from.peer].size();
+  const std::size_t receives = peer->second.receives.requests.size();
+  if (in_flight <= receives) return;
+  world_.find("host " + from.host->name() + ", qp " + std::to_string(from.qp->qp_num) + ": " +
+              std::to_string(in_flight) + " messages are under way to a queue pair with " +
+              std::to_string(receives) + " receives");
 }
 
 /// A later process of the peer's host may have a queue pair of that number, too.

@@ -103,6 +103,7 @@ class request_oracle {
   void drop(const host_state& host, const posted& requests);
   void sent(queue& q, const ibv_send_wr& wr);
   void not_sent(queue& q);
+  void check_credit(const queue& from);
   template <class Post>
   int post_receives(const host_state& host, posted& to, ibv_recv_wr* first, ibv_recv_wr** bad,
                     Post post);

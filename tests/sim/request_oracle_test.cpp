@@ -78,6 +78,37 @@ TEST_CASE("nothing is found of sends, reads and receives as they should be", "[s
   }
 }
 
+TEST_CASE(
+    "more messages under way than their queue pair has receives are found, however soon more "
+    "come",
+    "[sim]") {
+  const auto found_with = [](unsigned messages, bool forbids) {
+    raw_world both;
+    bool is_ready = false;
+    if (forbids) both.world.forbid_receiver_not_ready();
+    return both.play(
+        [&, messages](raw_side& own, raw_side&) -> task<> {
+          while (!is_ready) co_await sleep_for(1ms);
+          for (unsigned n = 0; n < messages; ++n)
+            own.send(test::request(IBV_WR_SEND), {own.piece(0, 8)});
+          for (unsigned n = 0; n < messages; ++n) static_cast<void>(co_await own.completion());
+        },
+        [&, messages](raw_side& own, raw_side&) -> task<> {
+          own.receive(1, {own.piece(64, 8)});
+          own.receive(1, {own.piece(64, 8)});
+          is_ready = true;
+          for (unsigned n = 0; n < messages; ++n) {
+            static_cast<void>(co_await own.completion());
+            own.receive(1, {own.piece(64, 8)});
+          }
+        });
+  };
+  CHECK(found_with(2, true) == "");
+  CHECK(found_with(3, false) == "");
+  CHECK_THAT(found_with(3, true),
+             Contains("3 messages are under way to a queue pair with 2 receives"));
+}
+
 TEST_CASE("a program that changes the memory of a send before it has ended is found", "[sim]") {
   raw_world both;
   bool has_arrived = false;
