@@ -106,6 +106,8 @@ class CORDMA_EXPORT host {
   void thaw();
   /// The program's device reports IBV_EVENT_DEVICE_FATAL. The host's next program has another one.
   void fail_device();
+  /// The host's port goes down (IBV_EVENT_PORT_ERR), or up again: until then nothing comes or goes.
+  void set_port(bool is_up);
   /// Returns true from `start` until the program ends, or is killed.
   [[nodiscard]] bool is_running() const noexcept;
 

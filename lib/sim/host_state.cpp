@@ -166,13 +166,21 @@ void host_state::fail_device() {
   world_.note("its device fails", *this);
 }
 
+void host_state::set_port(bool is_up) {
+  if (is_up) {
+    world_.note("its port comes up", *this);
+  } else {
+    world_.note("its port goes down", *this);
+  }
+  static_cast<void>(softverbs_set_port(device_, is_up ? 1 : 0));
+}
+
 /// Changes the port's state, or its addresses, by chance.
 void host_state::happen_to_port() {
   if (const duration down = world_.port_down(); down > duration{}) {
-    world_.note("its port goes down", *this);
-    static_cast<void>(softverbs_set_port(device_, 0));
+    set_port(false);
     world_.call_at(now() + down, [this, device = device_] {
-      if (device == device_) static_cast<void>(softverbs_set_port(device_, 1));
+      if (device == device_) set_port(true);
     });
   }
   if (!world_.changes_address()) return;

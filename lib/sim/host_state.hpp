@@ -95,6 +95,7 @@ class host_state {
   void freeze() noexcept { is_frozen_ = true; }
   void thaw() noexcept;
   void fail_device();
+  void set_port(bool is_up);
   /// No allocation fails that was about to.
   void heal() noexcept { allocations_left_ = 0; }
   /// In the middle of a step: lets a moment pass, and the device work.

@@ -46,6 +46,7 @@ void host::lose_power() { state_.lose_power(); }
 void host::freeze() { state_.freeze(); }
 void host::thaw() { state_.thaw(); }
 void host::fail_device() { state_.fail_device(); }
+void host::set_port(bool is_up) { state_.set_port(is_up); }
 bool host::is_running() const noexcept { return state_.is_running(); }
 
 world::world(std::uint64_t seed, const faults& wanted)

@@ -94,6 +94,25 @@ TEST_CASE("a port that goes down ends the connections of its host", "[sim]") {
   }
 }
 
+TEST_CASE("a port that a test takes down ends connections, and serves others when it is up again",
+          "[sim]") {
+  conversation c{sim::faults::none()};
+  c.w.after(50ms, [&] { c.server.set_port(false); });
+  c.w.run(10s);
+  CHECK(c.why);
+  CHECK(c.received_count > 10);
+  CHECK(c.received_count < 90);
+
+  c.server.set_port(true);
+  c.why = {};
+  c.received_count = 0;
+  c.server.start([&](runtime& rt) { return c.receive(rt); }, test::open_network);
+  c.client.start([&](runtime& rt) { return c.send(rt); }, test::open_network);
+  c.w.run(10s);
+  CHECK_FALSE(c.why);
+  CHECK(c.received_count == 100);
+}
+
 TEST_CASE("addresses that come and go end nothing", "[sim]") {
   sim::faults wanted;
   wanted.address_changes = 0.2;

@@ -1,6 +1,7 @@
 #include "sim/traps.hpp"
 
 #include <cordma/coro/sleep.hpp>
+#include <cordma/runtime/runtime_group.hpp>
 #include <cordma/sim.hpp>
 
 #include <netdb.h>
@@ -136,6 +137,23 @@ TEST_CASE("a program that lets its thread wait is found, and does not wait", "[s
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 TEST_CASE("a program that starts a thread is found, and has none", "[sim]") {
   check_names(found_of([] { starts_a_thread(); }), "pthread_create", "starts_a_thread");
+}
+
+TEST_CASE("a program that makes a runtime_group is found, and hears that it has no threads",
+          "[sim]") {
+  std::string why;
+  const std::string found = found_of([&] {
+    try {
+      runtime_group_options two;
+      two.threads = 2;
+      const runtime_group group{two};
+    } catch (const error& e) {
+      why = e.what();
+    }
+  });
+  CHECK_THAT(found, Catch::StartsWith("host a calls pthread_create in cordma::runtime_group::") &&
+                        Contains("docs/simulation.md"));
+  CHECK_THAT(why, Catch::StartsWith("pthread_create") && Contains("thread"));
 }
 #endif
 

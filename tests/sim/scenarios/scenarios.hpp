@@ -25,6 +25,8 @@ void play_collectives(sim::world& w);
 void play_dying_ranks(sim::world& w);
 void play_key_value(sim::world& w);
 void play_restarts(sim::world& w);
+void play_device_errors(sim::world& w);
+void play_polling(sim::world& w);
 void play_echo_example(sim::world& w);
 void play_key_value_example(sim::world& w);
 void play_ring_example(sim::world& w);
