@@ -20,8 +20,8 @@ void multicast_group::leave() noexcept {
   if (attached_ != nullptr) {
     try {
       attached_->detach(address_.path.gid, address_.path.lid);
-    } catch (const error&) {
-      // The device is gone, and the group with it.
+    } catch (...) {
+      // The device is gone, and the group with it; or there is no memory to tell what failed.
     }
     attached_ = nullptr;
   }

@@ -34,7 +34,7 @@ unsigned port_of(const verbs::context& ctx, const connection_options& options) n
   if (options.port != 0) return options.port;
   try {
     return ctx.active_port().number;
-  } catch (const error&) {
+  } catch (...) {  // Also without memory for the error.
     return 0;
   }
 }

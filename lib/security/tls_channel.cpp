@@ -1,5 +1,6 @@
 #include "tls_channel.hpp"
 
+#include "base/caught.hpp"
 #include "base/failures.hpp"
 
 #include <cordma/detail/base/assert.hpp>
@@ -46,8 +47,8 @@ template <class Step>
 auto tls_channel::guarded(Step step) {
   try {
     return step();
-  } catch (const error& e) {
-    broken_ = e.failure();
+  } catch (...) {
+    broken_ = caught("TLS");
     throw;
   }
 }
@@ -114,8 +115,8 @@ void tls_channel::flush_later() noexcept {
   if (!is_open_ || broken_) return;
   try {
     flush();
-  } catch (const error& e) {
-    broken_ = e.failure();
+  } catch (...) {
+    broken_ = caught("TLS");
   }
 }
 
