@@ -136,8 +136,7 @@ void network::take_next(flow& f) {
   const frame next = f.in_flight.front();
   f.in_flight.pop_front();
   if (const host_state* const to = world_.host_at(f.to))
-    world_.note(next.is_lost ? event_text{"loses frame {}"} : event_text{"gets frame {}"}, *to,
-                next.number);
+    world_.note(either(next.is_lost, "loses frame {}", "gets frame {}"), *to, next.number);
   if (next.is_lost) return softverbs_lose(&f.end);
   if (next.late > duration{} || next.is_doubled) {
     if (softverbs_copy* const copy = softverbs_copy_frame(&f.end)) {

@@ -297,8 +297,8 @@ void request_oracle::completed(const host_state& host, const ibv_cq* cq, const i
       world_.note("flushes request {} of qp {}, and all behind it", host, number, wc.qp_num);
     return;
   }
-  world_.note(succeeded ? event_text{"completes request {} of qp {}, {} bytes"}
-                        : event_text{"fails request {} of qp {}: status {}"},
+  world_.note(either(succeeded, "completes request {} of qp {}, {} bytes",
+                     "fails request {} of qp {}: status {}"),
               host, number, wc.qp_num, succeeded ? wc.byte_len : std::uint32_t{wc.status});
 }
 

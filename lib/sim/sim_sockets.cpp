@@ -151,9 +151,8 @@ void sim_sockets::on_answer(int fd, far_end from, int error) {
     tell_peer(gone, [](sim_sockets& there, int at) { there.on_end(at, ECONNRESET); });
     return;
   }
-  host_.world().note(
-      error == 0 ? event_text{"socket {} is connected"} : event_text{"socket {} is refused"}, host_,
-      number_of(fd));
+  host_.world().note(either(error == 0, "socket {} is connected", "socket {} is refused"), host_,
+                     number_of(fd));
   s->now = error == 0 ? state::connected : state::refused;
   s->error = error;
   s->peer = from;
@@ -231,17 +230,16 @@ int sim_sockets::shut_down(int fd, socket_side side) noexcept {
 /// Ends what this side sends, once. \param error  the peer is reset by it; 0: it reads the end.
 void sim_sockets::end(socket& s, int error) {
   if (std::exchange(s.has_ended, true) && error == 0) return;
-  host_.world().note(error == 0 ? event_text{"socket {} ends"} : event_text{"socket {} resets"},
-                     host_, number_of(s.fd));
+  host_.world().note(either(error == 0, "socket {} ends", "socket {} resets"), host_,
+                     number_of(s.fd));
   tell_peer(s, [error](sim_sockets& there, int at) { there.on_end(at, error); });
 }
 
 void sim_sockets::on_end(int fd, int error) {
   socket* const s = find(fd);
   if (s == nullptr) return;
-  host_.world().note(
-      error == 0 ? event_text{"socket {} gets the end"} : event_text{"socket {} is reset"}, host_,
-      number_of(fd));
+  host_.world().note(either(error == 0, "socket {} gets the end", "socket {} is reset"), host_,
+                     number_of(fd));
   s->is_ended = true;
   if (error != 0) {
     s->now = state::refused;

@@ -34,6 +34,10 @@ struct event_text {
   const char* text;
   std::uint64_t hash;
 };
+/// Returns one of two texts. Of two that `?:` itself makes, clang 14 crashes.
+constexpr event_text either(bool is_first, event_text first, event_text second) noexcept {
+  return is_first ? first : second;
+}
 
 struct trace_record {
   time_point at{};
