@@ -14,8 +14,6 @@
 namespace softverbs::test {
 namespace {
 
-constexpr std::uint16_t far_slot = 5;
-constexpr std::uint32_t far_number = std::uint32_t{far_slot} << index_bits | 77;
 constexpr std::uint32_t relayed_bytes = 8;
 const std::array<std::byte, relayed_bytes> relayed_payload{std::byte{1}, std::byte{2}};
 
@@ -28,10 +26,17 @@ std::optional<frame_header> next_of(far_link& from) {
   return header;
 }
 
-/// A process with a queue in a shared domain, to which another process passes messages on.
-struct queue_side : xrc_context {
-  ~queue_side() { ::close(file); }
+/// This process, and two others that the test plays.
+struct relay_context : xrc_context {
   [[nodiscard]] node& local_node() const { return *soft(ctx).local_node; }
+  const std::uint16_t far_slot = local_node().slot() < 8 ? 8 : 5;
+  const std::uint16_t next_slot = std::uint16_t(far_slot + 1);
+  const std::uint32_t far_number = std::uint32_t{far_slot} << index_bits | 77;
+};
+
+/// A process with a queue in a shared domain, to which another process passes messages on.
+struct queue_side : relay_context {
+  ~queue_side() { ::close(file); }
   [[nodiscard]] frame_header message(std::uint32_t psn, std::uint32_t epoch) const {
     const xrc_domain_id& id = soft(domain.xrcd).id;
     frame_header header{};
@@ -64,25 +69,25 @@ struct queue_side : xrc_context {
 
 TEST_CASE("a message that another process passes on ends in the queue that it names", "[qp][xrc]") {
   const queue_side self;
-  far_link from{self.local_node(), relay_slot(far_slot), false};
+  far_link from{self.local_node(), relay_slot(self.far_slot), false};
   self.queue.receive(3, 0, 64);
   const auto answer = self.bring(from, self.message(10, 4));
   REQUIRE(answer);
   CHECK(answer->kind == frame_kind::ack);
-  CHECK(answer->destination_qpn == far_number);
+  CHECK(answer->destination_qpn == self.far_number);
   CHECK(answer->psn == 10);
   CHECK(answer->epoch == 4);
   const ibv_wc wc = self.queue.await();
   CHECK(wc.wr_id == 3);
-  CHECK(wc.qp_num == far_number);
+  CHECK(wc.qp_num == self.far_number);
   CHECK(std::equal(relayed_payload.begin(), relayed_payload.end(), self.queue.memory.begin()));
 }
 
 TEST_CASE("nobody passes messages on in another's name, nor by another way", "[qp][xrc]") {
   const queue_side self;
   self.queue.receive(3, 0, 64);
-  far_link relay_link{self.local_node(), relay_slot(far_slot), false};
-  far_link plain_link{self.local_node(), far_slot, false};
+  far_link relay_link{self.local_node(), relay_slot(self.far_slot), false};
+  far_link plain_link{self.local_node(), self.far_slot, false};
   far_link* from = &relay_link;
   frame_header header = self.message(10, 4);
   SECTION("the link of requests") { from = &plain_link; }
@@ -97,7 +102,7 @@ TEST_CASE("a passed-on message of a wrong queue, domain or shape is an invalid r
           "[qp][xrc]") {
   const queue_side self;
   self.queue.receive(3, 0, 64);
-  far_link from{self.local_node(), relay_slot(far_slot), false};
+  far_link from{self.local_node(), relay_slot(self.far_slot), false};
   frame_header header = self.message(10, 4);
   SECTION("another inode") { ++header.operand[0]; }
   SECTION("another device") { header.operand[1] += std::uint64_t{1} << 32; }
@@ -117,7 +122,7 @@ TEST_CASE("a passed-on message of a wrong queue, domain or shape is an invalid r
 
 TEST_CASE("a passed-on message whose link ends gives its receive back", "[qp][xrc]") {
   const queue_side self;
-  far_link from{self.local_node(), relay_slot(far_slot), false};
+  far_link from{self.local_node(), relay_slot(self.far_slot), false};
   self.queue.receive(3, 0, 64);
   frame_header half = self.message(10, 4);
   half.flags = frame_flag::first;
@@ -133,13 +138,13 @@ TEST_CASE("a passed-on message whose link ends gives its receive back", "[qp][xr
 
 TEST_CASE("idle proxies make room for those of new targets", "[qp][xrc]") {
   const queue_side self;
-  far_link from{self.local_node(), relay_slot(far_slot), false};
+  far_link from{self.local_node(), relay_slot(self.far_slot), false};
   constexpr std::uint32_t proxies_max = 4096;
   std::uint32_t acknowledged = 0;
   for (std::uint32_t index = 1; index <= proxies_max + 2; ++index) {
     self.queue.receive(index, 0, 64);
     frame_header header = self.message(10, 4);
-    header.source_qpn = std::uint32_t{far_slot} << index_bits | index;
+    header.source_qpn = std::uint32_t{self.far_slot} << index_bits | index;
     REQUIRE(on_request(self.local_node(), from.ours(), header, relayed_payload.data()));
     const auto answer = next_of(from);
     REQUIRE(answer);
@@ -151,7 +156,7 @@ TEST_CASE("idle proxies make room for those of new targets", "[qp][xrc]") {
 
 TEST_CASE("after a refusal, the rest of its epoch has no effect", "[qp][xrc]") {
   const queue_side self;
-  far_link from{self.local_node(), relay_slot(far_slot), false};
+  far_link from{self.local_node(), relay_slot(self.far_slot), false};
   const auto refused = self.bring(from, self.message(10, 4));
   REQUIRE(refused);
   CHECK(refused->nak == nak_code::rnr);
@@ -167,7 +172,7 @@ TEST_CASE("after a refusal, the rest of its epoch has no effect", "[qp][xrc]") {
 namespace {
 
 /// A target whose initiator is on another host, and whose messages go to a process of this one.
-struct target_side : xrc_context {
+struct target_side : relay_context {
   target_side() {
     target.connect(far_number, 10, 0);
     // The initiator's process, which the test plays.
@@ -176,10 +181,9 @@ struct target_side : xrc_context {
     relay& state = *target.inner().passed_on;
     state.route = &queue_process.ours();
     state.route_generation = queue_process.ours().generation();
-    state.slot = far_slot + 1;
+    state.slot = next_slot;
   }
   ~target_side() { ::close(file); }
-  [[nodiscard]] node& local_node() const { return *soft(ctx).local_node; }
   [[nodiscard]] frame_header request(std::uint32_t psn) const {
     frame_header header{};
     header.kind = frame_kind::send;
@@ -190,7 +194,7 @@ struct target_side : xrc_context {
     header.psn = psn;
     header.epoch = 3;
     header.message_bytes = header.payload_bytes = relayed_bytes;
-    name_queue(header, std::uint32_t{far_slot + 1u} << index_bits | 9);
+    name_queue(header, std::uint32_t{next_slot} << index_bits | 9);
     return header;
   }
   bool bring(const frame_header& header) {
@@ -210,7 +214,7 @@ struct target_side : xrc_context {
   int file = ::memfd_create("domain", MFD_CLOEXEC);
   open_domain domain{ctx, file};
   far_link initiator{local_node(), far_slot, false};
-  far_link queue_process{local_node(), relay_slot(far_slot + 1), true};
+  far_link queue_process{local_node(), relay_slot(next_slot), true};
   xrc_end target{ctx, domain.xrcd};
 };
 
@@ -288,7 +292,7 @@ TEST_CASE("an invalid request is refused when what was passed on before it has i
 TEST_CASE("a number beyond all numbers of queues is an invalid request", "[qp][xrc]") {
   target_side self;
   frame_header header = self.request(10);
-  name_queue(header, 1u << (index_bits + 16) | std::uint32_t{far_slot + 1u} << index_bits | 9);
+  name_queue(header, 1u << (index_bits + 16) | std::uint32_t{self.next_slot} << index_bits | 9);
   REQUIRE(self.bring(header));
   REQUIRE(send_answers(self.local_node(), self.initiator.ours(), self.target.qp->qp_num));
   const auto answer = next_of(self.initiator);
@@ -330,7 +334,7 @@ struct two_queues : target_side {
 
 TEST_CASE("a message that changes its queue in the middle is an invalid request", "[qp][xrc]") {
   two_queues self;
-  constexpr std::uint32_t foreign = std::uint32_t{far_slot + 1u} << index_bits | 9;
+  const std::uint32_t foreign = std::uint32_t{self.next_slot} << index_bits | 9;
   std::uint32_t begun = self.first.number, ended = self.second.number;
   SECTION("in this process") {}
   SECTION("from another process to this one") { begun = foreign; }
