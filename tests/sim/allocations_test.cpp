@@ -174,10 +174,11 @@ TEST_CASE("allocations of a device and of the world never fail", "[sim]") {
   CHECK(made == 20);
 }
 
-TEST_CASE("a socket that fails when there is no memory to say so ends its connection", "[sim]") {
+TEST_CASE("a socket that fails when there is no memory to say so ends its connection",
+          CORDMA_NEEDS_NEW) {
   play_often(&converse, 0.1);
 }
 
-TEST_CASE("a request for memory is refused when there is no memory to say why", "[sim]") {
+TEST_CASE("a request for memory is refused when there is no memory to say why", CORDMA_NEEDS_NEW) {
   play_often(&ask_for_memory, 0);
 }
