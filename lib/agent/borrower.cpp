@@ -342,8 +342,10 @@ void borrower::start_flush(holding& h, holding_state while_it_lasts) noexcept {
 }
 
 void borrower::end_flush(holding& h) noexcept {
-  // A failure ends the connection, and all leases.
+  const result<std::size_t> outcome = h.flush->outcome();
   h.flush.reset();
+  // The owner must not hear that the memory was written: `fail` ends the holding soon.
+  if (!outcome.has_value()) return context_.break_after(outcome.failure(), "flush");
   if (h.state == holding_state::flushing) return send_return(h);
   h.state.move_to(holding_state::flushed);
   h.flush_ended.set();

@@ -313,16 +313,13 @@ void lender::start_invalidation(grant& g) noexcept {
 
 void lender::on_invalidated(grant& g) noexcept {
   const result<std::uint32_t> outcome = g.invalidation->outcome();
-  const bool is_done = outcome.has_value();
-  // A work completion's failure breaks the queue pair by itself, at the latest after this call.
-  const bool is_told = !is_done && outcome.failure().code.category() == wc_category();
   g.invalidation.reset();
   g.disarm();
   --invalidating_;
-  if (is_done)
+  if (outcome.has_value())
     memory_.return_window(g);
-  else if (!is_told && !context_.data.has_failed())
-    context_.break_connection(errc::disconnected, "invalidate");
+  else
+    context_.break_after(outcome.failure(), "invalidate");
   cut(g);
   // When the queue pair has failed, `fail` ends them all soon: ending them here would recurse.
   while (!failed_ && !context_.data.has_failed() && !waiting_.empty() && can_invalidate()) {

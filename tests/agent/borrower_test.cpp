@@ -1,6 +1,7 @@
 // A borrower between two steps of what it does, on a clock and turns of the test's own.
 #include "../../lib/agent/borrower.hpp"
 
+#include "queue/send_queue.hpp"
 #include "support/held.hpp"
 #include "support/hostile_peer.hpp"
 #include "support/manual_executor.hpp"
@@ -61,6 +62,9 @@ struct with_a_lease {
     wait_for([&] { return std::ranges::any_of(peer.heard, is); });
     return *std::ranges::find_if(peer.heard, is);
   }
+  [[nodiscard]] std::uint64_t requests_sent() const {
+    return world.driver.requests().of(request_kind::agent_send).posted;
+  }
 
   test::agent_world world;
   test::victim v{world, {}};
@@ -119,5 +123,31 @@ TEST_CASE("memory on its way back ends with the connection, whoever waits for it
     b.wait_for([&] { return !handing || handing->has_ended(); });
     if (handing) CHECK((**handing).failed());
     CHECK(held_by(b.v.self()) == nothing);
+  }
+}
+
+TEST_CASE("the owner hears of no memory whose flush has failed", "[agent][device][R3][R6]") {
+  for (const bool is_dropped : {false, true}) {
+    INFO(is_dropped);
+    with_a_lease b;
+    // The flush waits for room, so that it ends before anybody hears of the queue pair's failure.
+    const auto write = [&]() -> task<> {
+      static_cast<void>(co_await as_result(b.v.data().write(b.source.slice(), b.memory)));
+    };
+    std::list<started<task<>>> writing;
+    while (b.v.data().sends().has_room()) writing.emplace_back(b.world.executor, write());
+    std::optional<started<task<>>> handing;
+    if (is_dropped)
+      b.memory = {};
+    else
+      handing.emplace(b.world.executor, b.v.self().borrows.hand_over(std::move(b.memory)));
+    const std::uint64_t told = b.requests_sent();
+    b.v.data().abort({.code = errc::limit_exceeded, .call = "test"});
+    b.wait_for([&] { return b.v.control().slots_in_use() == 0; });
+    CHECK(b.requests_sent() == told + 1);  // One drains the control queue pair, and is no frame.
+    b.wait_for([&] { return !handing || handing->has_ended(); });
+    if (handing) CHECK((**handing).failed());
+    CHECK(held_by(b.v.self()) == nothing);
+    for (const auto& one : writing) CHECK(one.has_ended());
   }
 }
