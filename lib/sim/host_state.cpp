@@ -167,11 +167,7 @@ void host_state::fail_device() {
 }
 
 void host_state::set_port(bool is_up) {
-  if (is_up) {
-    world_.note("its port comes up", *this);
-  } else {
-    world_.note("its port goes down", *this);
-  }
+  world_.note(either(is_up, "its port comes up", "its port goes down"), *this);
   static_cast<void>(softverbs_set_port(device_, is_up ? 1 : 0));
 }
 

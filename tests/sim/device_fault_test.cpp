@@ -18,6 +18,11 @@ namespace {
 /// A client that sends a message every millisecond, up to 100, and its server.
 struct conversation {
   explicit conversation(const sim::faults& wanted, std::uint64_t seed = 1) : w{seed, wanted} {
+    start();
+  }
+  void start() {
+    why = {};
+    received_count = 0;
     server.start([this](runtime& rt) { return receive(rt); }, test::open_network);
     client.start([this](runtime& rt) { return send(rt); }, test::open_network);
   }
@@ -70,10 +75,7 @@ TEST_CASE("a device that fails ends what its host has under way, and the host ca
   CHECK(c.received_count > 10);
   CHECK(c.received_count < 90);
 
-  c.why = {};
-  c.received_count = 0;
-  c.server.start([&](runtime& rt) { return c.receive(rt); }, test::open_network);
-  c.client.start([&](runtime& rt) { return c.send(rt); }, test::open_network);
+  c.start();
   c.w.run(10s);
   CHECK_FALSE(c.why);
   CHECK(c.received_count == 100);
@@ -104,10 +106,7 @@ TEST_CASE("a port that a test takes down ends connections, and serves others whe
   CHECK(c.received_count < 90);
 
   c.server.set_port(true);
-  c.why = {};
-  c.received_count = 0;
-  c.server.start([&](runtime& rt) { return c.receive(rt); }, test::open_network);
-  c.client.start([&](runtime& rt) { return c.send(rt); }, test::open_network);
+  c.start();
   c.w.run(10s);
   CHECK_FALSE(c.why);
   CHECK(c.received_count == 100);
