@@ -45,7 +45,8 @@ void listener_state::close() noexcept {
   try {
     executor.closer().spawn(finish());
   } catch (const std::bad_alloc&) {
-    // Without memory for the wait, this object stays: the handshakes still use it.
+    // Nobody waits for the handshakes: `drop` destroys them where they are.
+    is_finished_ = true;
     all_ended.set();
   }
 }

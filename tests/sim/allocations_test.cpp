@@ -96,6 +96,20 @@ task<> ask_for_memory(runtime& rt, endpoint at, bool lends) {
   }
 }
 
+/// Drops a listener in the middle of a handshake, or is the client of that. Ends in any case.
+task<> leave_a_handshake(runtime& rt, endpoint at, bool listens) {
+  try {
+    if (listens) {
+      const listener listening = rt.listen(at);
+      co_await sleep_for(2ms);
+    } else {
+      static_cast<void>(co_await rt.connect(at));
+    }
+  } catch (const error&) {
+  } catch (const std::bad_alloc&) {
+  }
+}
+
 /// Plays a program on each of two hosts, often, and lets its steps have no memory now and then.
 void play_often(task<> (*program)(runtime&, endpoint, bool), double failed_sockets) {
   sim::faults wanted;
@@ -181,4 +195,9 @@ TEST_CASE("a socket that fails when there is no memory to say so ends its connec
 
 TEST_CASE("a request for memory is refused when there is no memory to say why", CORDMA_NEEDS_NEW) {
   play_often(&ask_for_memory, 0);
+}
+
+TEST_CASE("a listener that is dropped without memory to wait for its handshakes leaves nothing",
+          CORDMA_NEEDS_NEW) {
+  play_often(&leave_a_handshake, 0);
 }
