@@ -45,7 +45,7 @@ void listener_state::close() noexcept {
   try {
     executor.closer().spawn(finish());
   } catch (const std::bad_alloc&) {
-    // Nobody waits for the handshakes: `drop` destroys them where they are.
+    // The handshakes, which are not waited for, end where they are: `drop` destroys them.
     is_finished_ = true;
     all_ended.set();
   }

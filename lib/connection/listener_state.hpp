@@ -67,7 +67,7 @@ class listener_state {
   scope tasks_;
   failure why_closed_{.code = errc::closed, .call = "accept"};
   bool is_closing_ = false;
-  bool is_finished_ = false;  ///< Nobody waits for its tasks any more.
+  bool is_finished_ = false;  ///< No task waits for the others to end.
   bool is_dropped_ = false;
 };
 
