@@ -197,7 +197,8 @@ void world_state::run(duration limit) {
     if (queue_.empty()) report_waiting("nothing can happen any more, and these hosts wait: ");
     const event e = queue_.pop();
     if (e.at > until) report_waiting("these hosts have not ended within the limit: ");
-    clock_.nanoseconds = std::max(clock_.nanoseconds, e.at.time_since_epoch().count());
+    clock_.nanoseconds =
+        std::max<std::int64_t>(clock_.nanoseconds, e.at.time_since_epoch().count());
     ++events_;
     happen(e);
     if (!found_.empty()) report(std::exchange(found_, {}));

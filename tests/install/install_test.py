@@ -22,9 +22,9 @@ import link_order  # noqa: E402
 
 SUBPROJECT_USER = """project('user', 'cpp',
   default_options: ['cpp_std=c++20', 'cordma:default_library=LIBRARY'])
-cordma = dependency('cordma', fallback: 'cordma')
+cordma = dependency('cordma')
 executable('program', 'program.cpp', dependencies: cordma)
-# softverbs is found where cordma has it.
+# Found where cordma has it.
 executable('program_on_soft0', 'program.cpp', dependencies: [dependency('softverbs'), cordma])
 """
 SIMULATION_USER = """executable('sim_program', 'sim_program.cpp', dependencies: dependency('cordma-sim'))
@@ -132,6 +132,7 @@ def as_subproject(cordma, scratch, source, simulation, library):
         (project / "subprojects").mkdir(parents=True)
         definition.write_text(wanted)
         (project / "subprojects" / "cordma").symlink_to(cordma)
+        (project / "subprojects" / "cordma.wrap").symlink_to(cordma / "packaging" / "cordma.wrap")
         # Links, not a copy: an edit of the program is then built.
         (project / "program.cpp").symlink_to(source)
         if simulation:

@@ -37,7 +37,7 @@ packages_build=(g++ meson ninja-build cmake pkg-config python3 libibverbs-dev li
   systemtap-sdt-dev
   # The API reference, and the test that its doc comments are understood.
   doxygen)
-packages_check=(clang-14 libclang-rt-14-dev clang-19 libclang-rt-19-dev clang-format-19
+packages_check=(clang-14 libclang-rt-14-dev clang-19 libclang-rt-19-dev libc++-19-dev libc++abi-19-dev clang-format-19
   clang-tidy-19 codespell lld shellcheck git
   # To build jemalloc from its source.
   dpkg-dev make)
