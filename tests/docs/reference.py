@@ -20,8 +20,9 @@ def explained(text):
 
 
 def make(root, output):
-    """Runs Doxygen in `root`, into an empty folder `output`/html. Returns its warnings."""
-    shutil.rmtree(output / "html", ignore_errors=True)
+    """Runs Doxygen in `root`, into empty folders `output`/html and `output`/xml. Returns its warnings."""
+    for folder in ("html", "xml"):
+        shutil.rmtree(output / folder, ignore_errors=True)
     output.mkdir(parents=True, exist_ok=True)
     settings = (root / "docs/Doxyfile").read_text() + f'\nOUTPUT_DIRECTORY = "{output.resolve()}"\n'
     done = subprocess.run(["doxygen", "-"], cwd=root, input=settings, text=True, check=False,
