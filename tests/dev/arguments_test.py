@@ -53,9 +53,9 @@ class Arguments(unittest.TestCase):
         self.assertEqual(arguments.soak(["rpc"]), arguments.SoakArguments("", "rpc"))
         self.refused(arguments.soak, ["a", "b"], "soak takes one campaign: 'b'")
 
-    def test_reference_takes_nothing(self):
-        arguments.reference([])
-        self.refused(arguments.reference, ["a"], "reference takes no argument 'a'")
+    def test_some_commands_take_nothing(self):
+        arguments.none("docs", [])
+        self.refused(lambda given: arguments.none("docs", given), ["a"], "docs takes no argument 'a'")
 
     def test_vm_takes_a_command_behind_two_dashes(self):
         self.assertEqual(arguments.vm(["--", "ls", "--", "-l"]), ["ls", "--", "-l"])

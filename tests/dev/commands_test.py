@@ -17,7 +17,7 @@ class Commands(fakes.ProjectCase):
     def test_setup_that_fails_passes_its_exit_status_on(self):
         self.processes.answers = {"setup.sh": (100, "")}
         for command in (["demo"], ["test"], ["bench"], ["soak"], ["check"], ["reference"],
-                        ["sim"]):
+                        ["docs"], ["sim"]):
             self.assertEqual(self.dev(*command), (100, "", ""))
 
     def test_the_demo_takes_the_place_of_dev(self):
@@ -90,6 +90,22 @@ class Commands(fakes.ProjectCase):
         self.assertEqual(self.dev("reference")[0], 1)
         self.assertEqual(self.processes.lines(), [
             "tests/support/setup.sh build", f"tests/docs/reference.py {self.root} build/reference"])
+
+    def test_the_site_is_built_of_the_reference_and_the_man_pages_beside_it(self):
+        self.file("cordma/docs/man/x.1.md")
+        self.processes.answers = {"tools/dev/site": (1, "")}
+        self.assertEqual(self.dev("docs")[0], 1)
+        self.assertEqual(self.processes.lines(), [
+            "tests/support/setup.sh docs", f"tests/docs/reference.py {self.root} build/reference",
+            f"tools/dev/man.py {self.root}/docs/man/x.1.md build/man/x.1",
+            f"/usr/bin/python3 tools/dev/site {self.root} build/site build/reference/xml"])
+
+    def test_a_reference_or_a_man_page_that_fails_ends_the_building_of_the_site(self):
+        self.file("cordma/docs/man/x.1.md")
+        for failing in ("reference.py", "man.py"):
+            self.processes.answers, self.processes.calls = {failing: (1, "")}, []
+            self.assertEqual(self.dev("docs")[0], 1)
+            self.assertIn(failing, self.processes.lines()[-1])
 
     def test_builds_in_several_folders_share_a_cache(self):
         environment = self.made().environment

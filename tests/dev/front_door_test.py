@@ -62,13 +62,13 @@ class FrontDoor(unittest.TestCase):
         status, said = dev("help")
         self.assertEqual([dev(), dev("-h"), dev("--help")], [(status, said)] * 3)
         self.assertEqual(status, 0)
-        for command in ("setup", "demo", "test", "bench", "vm", "check", "reference", "soak"):
+        for command in ("setup", "demo", "test", "bench", "vm", "check", "reference", "docs", "soak"):
             self.assertIn(f"\n  {command} ", said)
 
     def test_what_is_wrong_with_a_command_line_is_said_with_status_2(self):
         for wrong in (["frob"], ["setup", "--frob"], ["setup", "--check", "x"],
                       ["test", "--device"], ["vm", "ls"], ["bench", "--frob"], ["soak", "a", "b"],
-                      ["demo", "a"], ["reference", "a"]):
+                      ["demo", "a"], ["reference", "a"], ["docs", "a"]):
             status, said = dev(*wrong)
             self.assertEqual(status, 2, wrong)
             self.assertTrue(said.startswith("dev: ") and said.endswith(HELP_HINT), said)
@@ -106,6 +106,15 @@ class FrontDoor(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("the command meson", said)
         self.assertIn("libibverbs-dev", said)
+
+    def test_on_another_distribution_the_site_needs_modules_of_python(self):
+        path = self.without()
+        setup = [fakes.ROOT / "tests/support/setup.sh", "docs"]
+        done = subprocess.run(setup, text=True, capture_output=True, check=False,
+                              env={**os.environ, "PATH": str(path)})
+        modules = ["/usr/bin/python3", "-c", "import markdown_it, pygments"]
+        are_there = subprocess.run(modules, capture_output=True, check=False).returncode == 0
+        self.assertEqual("markdown_it and pygments" in done.stdout, not are_there)
 
     def test_help_and_setup_need_no_python(self):
         path = self.debian(INSTALLED, self.without("python3"))

@@ -39,6 +39,10 @@ class Tests(fakes.ProjectCase):
             "build/meson-logs/testlog.json", logs])
         self.assertFalse(pathlib.Path(logs).exists())
 
+    def test_a_plain_run_has_what_the_site_needs(self):
+        self.dev("test")
+        self.assertIn("tests/support/setup.sh docs", self.processes.lines())
+
     def test_the_log_of_an_earlier_run_is_not_counted(self):
         log = self.file("cordma/build/meson-logs/testlog.json", "{}")
         self.dev("test")

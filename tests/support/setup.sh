@@ -1,6 +1,6 @@
 #!/bin/bash
 # Installs what ./dev needs, with nothing but bash and Debian's apt-get:
-#     setup.sh [--check] GROUP...      build, check, guest
+#     setup.sh [--check] GROUP...      build, check, docs, guest
 #     setup.sh everything [--check]    all groups: `./dev setup`
 set -euo pipefail
 shopt -s inherit_errexit
@@ -41,6 +41,8 @@ packages_check=(clang-14 libclang-rt-14-dev clang-19 libclang-rt-19-dev libc++-1
   clang-tidy-19 codespell lld shellcheck git
   # To build jemalloc from its source.
   dpkg-dev make)
+# The site (tools/dev/site), and what reads its man pages.
+packages_docs=(doxygen python3-markdown-it python3-pygments man-db)
 
 packages_of() {  # GROUP...: the packages of these groups, one a line
   local group
@@ -48,6 +50,7 @@ packages_of() {  # GROUP...: the packages of these groups, one a line
     case $group in
       build) printf '%s\n' "${packages_build[@]}" ;;
       check) printf '%s\n' "${packages_check[@]}" ;;
+      docs) printf '%s\n' "${packages_docs[@]}" ;;
       guest) if [[ -x $guest ]]; then "$guest" packages | tr -s ' ' '\n'; fi ;;
     esac
   done
@@ -63,7 +66,7 @@ missing_packages() {  # GROUP...
 }
 
 # On another distribution: what is needed, by what can be asked anywhere.
-missing_elsewhere() {
+missing_elsewhere() {  # GROUP...
   local command module
   for command in g++ meson ninja pkg-config python3 protoc doxygen; do
     command -v "$command" >/dev/null || echo "the command $command"
@@ -74,6 +77,9 @@ missing_elsewhere() {
   if ! echo '#include <valgrind/callgrind.h>' | g++ -E -x c++ - >/dev/null 2>&1; then
     echo "valgrind, with its headers"
   fi
+  if [[ " $* " == *" docs "* ]] && ! /usr/bin/python3 -c 'import markdown_it, pygments' 2>/dev/null; then
+    echo "markdown_it and pygments, for /usr/bin/python3"
+  fi
 }
 
 setup() {  # [--check] GROUP...
@@ -81,7 +87,7 @@ setup() {  # [--check] GROUP...
   if [[ ${1-} == --check ]]; then only_check=1 && shift; fi
   local missing
   if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
-    missing=$(missing_elsewhere)
+    missing=$(missing_elsewhere "$@")
     if [[ -z $missing ]]; then return; fi
     echo "This is not Debian: nothing is installed for you. Missing:"
     echo "$missing"
@@ -112,7 +118,7 @@ everything() {  # [--check]
     '' | --check) (($# <= 1)) || usage "setup takes no argument '$2'" ;;
     *) usage "setup has no option '$1'" ;;
   esac
-  setup ${1:+"$1"} build guest check
+  setup ${1:+"$1"} build guest check docs
   echo "All packages are there."
 }
 

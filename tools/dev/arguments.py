@@ -111,9 +111,9 @@ def soak(arguments):
     return SoakArguments(device, rest[0] if rest else None)
 
 
-def reference(arguments):
+def none(command, arguments):
     if arguments:
-        raise UsageError(f"reference takes no argument '{arguments[0]}'")
+        raise UsageError(f"{command} takes no argument '{arguments[0]}'")
 
 
 def vm(arguments):

@@ -8,6 +8,7 @@ import tempfile
 from . import errors
 
 PLAIN, CHECK, REFERENCE = "build", "build-check", "build/reference"
+SITE, MAN = "build/site", "build/man"
 # Compiles all files of a room as one: headers take most of a compiler's time. The plain build
 # compiles each file of the library by itself.
 TOGETHER = ("--unity", "on", "--unity-size", "40")

@@ -35,9 +35,23 @@ def check(project, given):
 
 
 def reference(project, given):
-    arguments.reference(given)
+    arguments.none("reference", given)
     project.setup("build")
     return project.run(["tests/docs/reference.py", str(project.root), builds.REFERENCE])
+
+
+# The one that Debian's packages of modules are for, whatever PATH says.
+DEBIAN_PYTHON = "/usr/bin/python3"
+
+
+def docs(project, given):
+    arguments.none("docs", given)
+    project.setup("docs")
+    project.require(["tests/docs/reference.py", str(project.root), builds.REFERENCE])
+    for page in sorted(project.root.glob("docs/man/*.md")):
+        project.require(["tools/dev/man.py", str(page), f"{builds.MAN}/{page.stem}"])
+    return project.run([DEBIAN_PYTHON, "tools/dev/site", str(project.root), builds.SITE,
+                        f"{builds.REFERENCE}/xml"])
 
 
 # Options that ask for one seed, or a text: no other seed is played beside it.
@@ -73,7 +87,7 @@ def vm(project, given):
 
 
 COMMANDS = {"demo": demo, "test": test, "bench": bench, "check": check, "soak": soak, "vm": vm,
-            "reference": reference, "sim": sim}
+            "reference": reference, "docs": docs, "sim": sim}
 
 
 def run(project, given):

@@ -36,6 +36,7 @@ def device_programs(project, folder, arguments):
 def build(project, sanitizer):
     """Builds the tests. Returns the build's folder."""
     if not sanitizer:
+        project.setup("docs")  # The site is a test, too.
         builds.build_plain(project)
         return builds.PLAIN
     project.setup("build", "check")

@@ -1,0 +1,1 @@
+"""Builds the documentation site, as static pages: `./dev docs`."""

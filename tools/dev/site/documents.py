@@ -1,0 +1,113 @@
+"""Markdown to HTML, as GitHub shows it."""
+
+import dataclasses
+import html
+import re
+
+import markdown_it
+import pygments
+import pygments.formatters
+import pygments.lexers
+import pygments.util
+
+# Code that names something of the API, unless the word could mean anything else.
+CODE_NAME = re.compile(r"(?:cordma::)?((?=\w*(?:_|::))[\w:]+?)(?:\(\))?")
+PROSE_NAME = re.compile(r"\bcordma::\w+(?:::\w+)*")
+
+
+@dataclasses.dataclass
+class Heading:
+    level: int
+    anchor: str
+    text: str  # HTML.
+
+
+@dataclasses.dataclass
+class Document:
+    title: str  # HTML.
+    body: str
+    headings: list
+
+
+def highlighted(code, language):
+    """A block of code in HTML. A language that Pygments does not know is plain text."""
+    try:
+        lexer = pygments.lexers.get_lexer_by_name(language or "text", stripnl=False)
+    except pygments.util.ClassNotFound:
+        lexer = pygments.lexers.TextLexer(stripnl=False)
+    shown = pygments.highlight(code, lexer, pygments.formatters.HtmlFormatter(nowrap=True))
+    return f'<pre tabindex="0"><code>{shown}</code></pre>\n'
+
+
+def anchor_of(text, taken):
+    """The anchor of a heading, as GitHub spells it. `taken` are those before it in the document."""
+    slug = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+    anchor, count = slug, 0
+    while anchor in taken:
+        count += 1
+        anchor = f"{slug}-{count}"
+    return anchor
+
+
+def plain(token):
+    """The text of a heading, without its marks."""
+    return "".join(child.content for child in token.children if child.type in ("text", "code_inline"))
+
+
+def names_linked(text, pattern, link_of_name, tag="{}"):
+    """The text in HTML, with links from names of the API."""
+    out, begin = [], 0
+    for match in pattern.finditer(text):
+        href = link_of_name(match[0].removeprefix("cordma::").removesuffix("()"))
+        if href:
+            out += [html.escape(text[begin:match.start()], quote=False),
+                    f'<a class="name" href="{href}">{html.escape(match[0], quote=False)}</a>']
+            begin = match.end()
+    out.append(html.escape(text[begin:], quote=False))
+    return tag.format("".join(out))
+
+
+def with_names(children, link_of_name):
+    """Replaces what names the API, outside links, by links."""
+    depth = 0
+    for token in children:
+        depth += token.nesting if token.type in ("link_open", "link_close") else 0
+        if depth or token.type not in ("text", "code_inline"):
+            continue
+        if token.type == "text":
+            linked = names_linked(token.content, PROSE_NAME, link_of_name)
+        elif CODE_NAME.fullmatch(token.content):
+            linked = names_linked(token.content, re.compile(".+"), link_of_name, "<code>{}</code>")
+        else:
+            continue
+        if "<a " in linked:
+            token.type, token.content = "html_inline", linked
+
+
+def render(text, link_of, link_of_name):
+    """`link_of` makes the site's link of a document's, and `link_of_name` one to the reference, or None."""
+    options = {"highlight": lambda code, language, _: highlighted(code, language)}
+    markdown = markdown_it.MarkdownIt("commonmark", options)
+    markdown.enable(["table", "strikethrough"])
+    rules = {"table_open": '<div class="scroll" tabindex="0"><table>\n', "table_close": "</table></div>\n"}
+    for rule, tag in rules.items():
+        markdown.add_render_rule(rule, lambda *_, tag=tag: tag)
+    environment = {}
+    tokens = markdown.parse(text, environment)
+    headings, taken = [], set()
+    for token, inner in zip(tokens, tokens[1:] + tokens[-1:]):
+        if token.type == "heading_open":
+            anchor = anchor_of(plain(inner), taken)
+            taken.add(anchor)
+            token.attrSet("id", anchor)
+            headings.append((int(token.tag[1]), anchor, inner))
+        for child in token.children or []:
+            for attribute in ("href", "src"):
+                if attribute in child.attrs:
+                    child.attrSet(attribute, link_of(child.attrs[attribute]))
+    shown = [Heading(level, anchor, html.escape(plain(inner), quote=False)) for level, anchor, inner in headings]
+    for token in tokens:
+        if token.type == "inline" and not any(token is inner for *_, inner in headings):
+            with_names(token.children, link_of_name)
+    title = shown[0].text if shown else ""
+    return Document(title, markdown.renderer.render(tokens, markdown.options, environment), shown)
