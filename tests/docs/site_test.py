@@ -85,15 +85,15 @@ def check_links(run):
         assert not tree.found, tree.found
         has(tree.body("docs/a.html"), '<a href="../index.html#try-it">r</a>',
             '<a href="../source/lib/x.cpp.html">s</a>',
-            '<a href="../source/lib/index.html">f</a>', '<img src="p.svg" alt="p" />')
+            '<a href="../source/lib/index.html">f</a>',
+            '<a class="picture" href="p.svg"><img src="p.svg" alt="p" /></a>')
         has(tree.body("index.html"), '<a href="docs/a.html">a</a>', '<a href="https://example.org/x">elsewhere</a>')
         has(tree.body("source/lib/x.cpp.html"), '<span class="o">&lt;</span>')
         has(tree.body("source/lib/index.html"), '<a href="x.cpp.html">x.cpp</a>', '<a href="y.hpp.html">y.hpp</a>')
         assert tree.pages["docs/p.svg"] == "<svg/>"
     with run.case("a link that leads nowhere is found"):
         found = Tree({"README.md": "# cordma\n[a](docs/b.md) [b](docs/a.md#none) [c](#cordma) [d](#none)\n"}).found
-        assert sorted(found) == ["README.md: the link docs/b.md leads to no file",
-                                 "index.html: the link #none leads to no anchor",
+        assert sorted(found) == ["index.html: the link #none leads to no anchor",
                                  "index.html: the link docs/a.html#none leads to no anchor",
                                  "index.html: the link docs/b.md leads to no file"], found
     with run.case("an anchor that two elements have is found"), tempfile.TemporaryDirectory() as folder:
@@ -144,7 +144,7 @@ def check_reference(run):
             "int most = 3)",
             '<dt>Errors</dt><dd><p>errc::none, and <code><a href="#pair_of">pair_of</a></code>.',
             "<dt>Thread</dt><dd><p>any.", "<dt>Parameters</dt><dd><p><code>most</code>: the larger number</p>",
-            '<h3 id="shown::operator bool">operator bool</h3>', "<b>shown</b>() = default\n<b>~shown</b>() = default",
+            '<h3 id="shown::operator-bool">operator bool</h3>', "<b>shown</b>() = default\n<b>~shown</b>() = default",
             '<code>class <b>shown</b></code>', 'href="../../source/include/cordma/room/pair.hpp.html"')
         for private in ("hidden_", "secret", "hide"):
             assert private not in text, private

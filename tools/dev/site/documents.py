@@ -54,34 +54,37 @@ def plain(token):
     return "".join(child.content for child in token.children if child.type in ("text", "code_inline"))
 
 
-def names_linked(text, pattern, link_of_name, tag="{}"):
-    """The text in HTML, with links from names of the API."""
-    out, begin = [], 0
-    for match in pattern.finditer(text):
-        href = link_of_name(match[0].removeprefix("cordma::").removesuffix("()"))
-        if href:
-            out += [html.escape(text[begin:match.start()], quote=False),
-                    f'<a class="name" href="{href}">{html.escape(match[0], quote=False)}</a>']
-            begin = match.end()
-    out.append(html.escape(text[begin:], quote=False))
-    return tag.format("".join(out))
+def code_linked(text, link_of_name):
+    """Code in a line. If it names something of the API, it links there."""
+    shown = html.escape(text, quote=False)
+    match = CODE_NAME.fullmatch(text)
+    href = match and link_of_name(match[1])
+    return f'<code><a class="name" href="{href}">{shown}</a></code>' if href else f"<code>{shown}</code>"
+
+
+def prose_linked(text, link_of_name):
+    """Text in HTML. Names of the API link there."""
+    def linked(match):
+        href = link_of_name(match[0].removeprefix("cordma::"))
+        return f'<a class="name" href="{href}">{match[0]}</a>' if href else match[0]
+    return PROSE_NAME.sub(linked, html.escape(text, quote=False))
 
 
 def with_names(children, link_of_name):
-    """Replaces what names the API, outside links, by links."""
+    """Replaces text and code, outside links, by HTML with links to the reference."""
     depth = 0
     for token in children:
         depth += token.nesting if token.type in ("link_open", "link_close") else 0
-        if depth or token.type not in ("text", "code_inline"):
-            continue
-        if token.type == "text":
-            linked = names_linked(token.content, PROSE_NAME, link_of_name)
-        elif CODE_NAME.fullmatch(token.content):
-            linked = names_linked(token.content, re.compile(".+"), link_of_name, "<code>{}</code>")
-        else:
-            continue
-        if "<a " in linked:
-            token.type, token.content = "html_inline", linked
+        if not depth and token.type in ("text", "code_inline"):
+            linked = prose_linked if token.type == "text" else code_linked
+            token.type, token.content = "html_inline", linked(token.content, link_of_name)
+
+
+def picture(renderer, tokens, index, options, environment):
+    """On a phone a picture is small: a tap shows it alone."""
+    address = html.escape(tokens[index].attrs["src"])
+    shown = type(renderer).image(renderer, tokens, index, options, environment)
+    return f'<a class="picture" href="{address}">{shown}</a>'
 
 
 def render(text, link_of, link_of_name):
@@ -92,6 +95,7 @@ def render(text, link_of, link_of_name):
     rules = {"table_open": '<div class="scroll" tabindex="0"><table>\n', "table_close": "</table></div>\n"}
     for rule, tag in rules.items():
         markdown.add_render_rule(rule, lambda *_, tag=tag: tag)
+    markdown.add_render_rule("image", picture)
     environment = {}
     tokens = markdown.parse(text, environment)
     headings, taken = [], set()

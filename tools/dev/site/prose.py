@@ -2,6 +2,8 @@
 
 import html
 
+from .documents import code_linked
+
 INLINE = {"computeroutput": "code", "emphasis": "em", "bold": "strong"}
 SYMBOLS = {"ndash": "–", "mdash": "—", "sp": " ", "nonbreakablespace": " "}
 LISTS = {"itemizedlist": "ul", "orderedlist": "ol"}
@@ -15,10 +17,10 @@ def escaped(text):
 
 
 class Prose:
-    """`link_of` gives the link to what has this refid, or None."""
+    """`link_of` gives the link to what has this refid, and `link_of_name` that to a name; or None."""
 
-    def __init__(self, link_of):
-        self._link_of = link_of
+    def __init__(self, link_of, link_of_name):
+        self._link_of, self._link_of_name = link_of, link_of_name
 
     def linked(self, refid, text):
         href = self._link_of(refid)
@@ -35,6 +37,8 @@ class Prose:
             return self.linked(child.get("refid"), self.line(child))
         if child.tag == "ulink":
             return f'<a href="{html.escape(child.get("url"))}">{self.line(child)}</a>'
+        if child.tag == "computeroutput" and not len(child):
+            return code_linked(child.text, self._link_of_name)
         if child.tag in INLINE:
             return f"<{INLINE[child.tag]}>{self.line(child)}</{INLINE[child.tag]}>"
         return SYMBOLS.get(child.tag) or self.line(child)

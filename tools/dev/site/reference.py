@@ -23,7 +23,7 @@ OUTER = "cordma::"
 @dataclasses.dataclass
 class Target:
     page: str
-    anchor: str  # The qualified name, without cordma::.
+    anchor: str
 
 
 @dataclasses.dataclass
@@ -48,6 +48,11 @@ def short(name):
 def close_up(text):
     """Without the spaces that Doxygen writes around the signs of a type, in HTML or not."""
     return re.sub(r"(<|&lt;) | (>|&gt;|\*|&(?!lt;))", r"\1\2", text)
+
+
+def anchor_of(name):
+    """HTML allows no space in an anchor."""
+    return name.replace(" ", "-")
 
 
 def is_documented(member):
@@ -122,7 +127,7 @@ class Reference:
                     self._add(value, page, f"{name}::{value.findtext('name')}")
 
     def _add(self, element, page, name):
-        target = Target(page, name)
+        target = Target(page, anchor_of(name))
         self._targets.setdefault(element.get("id"), target)
         self.names.setdefault(name, target)
 
@@ -170,7 +175,8 @@ class _HeaderPage:
     def __init__(self, reference, header):
         self._page = addresses.of_header(header.name)
         self._header = header
-        self._prose = Prose(lambda refid: reference.link_of_id(self._page, refid))
+        self._prose = Prose(lambda refid: reference.link_of_id(self._page, refid),
+                            lambda name: reference.link_of_name(self._page, name))
         self._reference = reference
         self._headings, self._anchors = [], set()
 
@@ -191,13 +197,16 @@ class _HeaderPage:
         out.append(self._members(header.members, "", 3 if header.classes else 2))
         return self._page, title, "".join(out), self._headings
 
-    def _heading(self, level, anchor, text):
+    def _heading(self, level, name, text):
+        anchor = anchor_of(name)
         self._anchors.add(anchor)
-        self._headings.append(Heading(level, anchor, escaped(text)))
-        return f'<h{level} id="{escaped(anchor)}">{escaped(text)}</h{level}>\n'
+        shown = escaped(text).replace("::", "::<wbr>")
+        self._headings.append(Heading(level, anchor, shown))
+        return f'<h{level} id="{escaped(anchor)}">{shown}</h{level}>\n'
 
-    def _mark(self, anchor):
+    def _mark(self, name):
         """The attribute of an anchor that is new on this page."""
+        anchor = anchor_of(name)
         if anchor in self._anchors:
             return ""
         self._anchors.add(anchor)

@@ -23,12 +23,11 @@ class Site:
         self._documents = {name for group in self._groups for name in group.documents}
         self._reference = reference.Reference(xml)
         self._linked = {}  # Files, folders and pictures of the tree that pages link to, by address.
-        self._found = list(plan.findings(root, self._groups))
 
     def build(self):
         """Writes all pages. Returns what is wrong with them."""
-        if self._found:
-            return self._found
+        if found := list(plan.findings(self._root, self._groups)):
+            return found
         shutil.rmtree(self._output, ignore_errors=True)
         made = {addresses.of_document(name): self._document(name) for name in sorted(self._documents)}
         titles = {address: document.title for address, document in made.items()}
@@ -46,7 +45,7 @@ class Site:
             write(address, title, body, headings)
         self._write_linked(write)
         shutil.copy(STYLE, self._file("style.css"))
-        return [*self._found, *linkcheck.findings(self._output)]
+        return list(linkcheck.findings(self._output))
 
     def _file(self, address):
         path = self._output / address
@@ -70,8 +69,7 @@ class Site:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(document), path)) if path else document
         there = self._address(target)
         if there is None:
-            self._found.append(f"{document}: the link {link} leads to no file")
-            return link
+            return link  # The check of all links finds it.
         return addresses.link(addresses.of_document(document), there, anchor)
 
     def _address(self, target):
