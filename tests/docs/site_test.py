@@ -148,7 +148,9 @@ def check_reference(run):
             '<code>class <b>shown</b></code>', 'href="../../source/include/cordma/room/pair.hpp.html"')
         for private in ("hidden_", "secret", "hide"):
             assert private not in text, private
-        has(tree.body("reference/index.html"), '<a href="room/pair.html#pair_of"><code>pair_of</code></a>')
+        has(tree.body("reference/index.html"),
+            '<li><a href="room/pair.html#pair_of"><code>pair_of</code></a>: Two of a kind; docs/a.md has more.</li>',
+            '<li><a href="room/pair.html#make_pair_of"><code>make_pair_of</code></a>: Makes a pair.</li>')
 
 
 def check_all(run, root, output):

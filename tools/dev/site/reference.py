@@ -149,34 +149,44 @@ class Reference:
         target = self._targets.get(refid)
         return addresses.link(page, target.page, target.anchor) if target else None
 
+    def prose(self, page):
+        return Prose(lambda refid: self.link_of_id(page, refid), lambda name: self.link_of_name(page, name))
+
     def index(self):
-        """What the first page of the reference lists: the headers of each room, with their names. Returns HTML and
-        headings."""
+        """What the first page of the reference lists: the headers of each room, and what each name stands for.
+        Returns HTML and headings."""
         page, out, headings = addresses.REFERENCE_INDEX, [], []
         headers = sorted((header for header in self.headers.values() if header.classes or header.members),
                          key=lambda header: (posixpath.dirname(header.name), header.name))
         for room, inside in itertools.groupby(headers, key=lambda header: posixpath.dirname(header.name)):
             anchor = room.replace("/", "-")
             headings.append(Heading(2, anchor, room))
-            out.append(f'<h2 id="{anchor}">{room}</h2>\n<dl class="names">')
+            out.append(f'<h2 id="{anchor}">{room}</h2>')
             for header in inside:
                 href = addresses.link(page, addresses.of_header(header.name))
-                names = {one.name for one in header.classes if one.name.rpartition("::")[0] not in self.names}
-                names |= {name_in("", member) for member in header.members}
-                links = [f'<a href="{self.link_of_name(page, name)}"><code>{escaped(name)}</code></a>'
-                         for name in sorted(names)]
-                out.append(f'<dt><a href="{href}"><code>{posixpath.basename(header.name)}</code></a></dt><dd>'
-                           + ", ".join(links) + "</dd>")
-            out.append("</dl>")
+                out.append(f'<h3><a href="{href}">{posixpath.basename(header.name)}</a></h3>\n<ul class="names">')
+                out += self._names(page, header)
+                out.append("</ul>")
         return "\n".join(out), headings
+
+    def _names(self, page, header):
+        """The outermost names of a header, each with the first sentence about it."""
+        outer = [one for one in header.classes if one.name.rpartition("::")[0] not in self.names]
+        elements = {one.name: [one.element] for one in outer}
+        for member in header.members:
+            elements.setdefault(name_in("", member), []).append(member)
+        for name, found in elements.items():
+            briefs = [self.prose(page).line(one.find("briefdescription/para")).strip() for one in found]
+            brief = next(filter(None, briefs), "")
+            yield (f'<li><a href="{self.link_of_name(page, name)}"><code>{escaped(name)}</code></a>'
+                   f'{": " if brief else ""}{brief}</li>')
 
 
 class _HeaderPage:
     def __init__(self, reference, header):
         self._page = addresses.of_header(header.name)
         self._header = header
-        self._prose = Prose(lambda refid: reference.link_of_id(self._page, refid),
-                            lambda name: reference.link_of_name(self._page, name))
+        self._prose = reference.prose(self._page)
         self._reference = reference
         self._headings, self._anchors = [], set()
 

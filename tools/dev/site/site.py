@@ -97,7 +97,7 @@ class Site:
                 elif path.is_dir():
                     write(address, target, self._folder(address, path), [])
                 else:
-                    write(address, target, listing(target, path.read_text()), [])
+                    write(address, target, listing(target, path.read_text(errors="replace")), [])
                 written.add(address)
 
     def _folder(self, address, path):
