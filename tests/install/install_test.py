@@ -72,6 +72,7 @@ def by_pkg_config(build, outside, source, simulation, compiler):
     assert not [flag for flag in flags_of("cordma") if flag.startswith("-std")]
     run(*compiler, "-std=c++2b", "-fsyntax-only", source, *flags_of("cordma"), cwd=outside)
     in_c(outside, source.parent / "program.c", flags_of, destdir)
+    tools(destdir)
     if list(destdir.rglob("softverbs.pc")):
         on_soft0(outside, source, compiler, flags_of, destdir)
     if list(destdir.rglob("cordma-sim.pc")):
@@ -103,6 +104,14 @@ def on_soft0(outside, source, compiler, flags_of, destdir):
         program = outside / "program_on_soft0"
         run(*compiler, objects, "-o", program, *flags, f"-Wl,-rpath,{library}", cwd=outside)
         assert "soft0" in check_program(program), packages
+
+
+def tools(destdir):
+    """An installed tool finds its libraries, and has its man page."""
+    for name in ("cordma-perf", "softverbs-run"):
+        for program in destdir.rglob(f"bin/{name}"):
+            run(program, "--help", env={**os.environ, "LD_LIBRARY_PATH": ""})
+            assert list(destdir.rglob(f"man/man1/{name}.1")), name
 
 
 def on_simulated_hosts(outside, source, compiler, flags_of, destdir):
