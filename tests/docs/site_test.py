@@ -68,8 +68,12 @@ class Tree:
         return self.pages[page].partition('<main id="content">\n')[2].partition("</main>")[0]
 
 
+def render(text):
+    return documents.render(text, lambda link: (link, None), lambda name: None)
+
+
 def rendered(text):
-    return documents.render(text, lambda link: link, lambda name: None).body
+    return render(text).body
 
 
 def has(text, *parts):
@@ -91,6 +95,11 @@ def check_links(run):
         has(tree.body("source/lib/x.cpp.html"), '<span class="o">&lt;</span>')
         has(tree.body("source/lib/index.html"), '<a href="x.cpp.html">x.cpp</a>', '<a href="y.hpp.html">y.hpp</a>')
         assert tree.pages["docs/p.svg"] == "<svg/>"
+    with run.case("a link that shows the name of a document's file shows the title instead"):
+        tree = Tree({"docs/a.md": "# A: a letter\n[0001.md](b.md) [x](b.md)\n", "docs/b.md": "# 1: b\n[a.md](a.md)\n"},
+                    ["README.md", "docs/a.md", "docs/b.md", "docs/reference.md"])
+        has(tree.body("docs/a.html"), '<a href="b.html">1: b</a> <a href="b.html">x</a>')
+        has(tree.body("docs/b.html"), '<a href="a.html">A</a>')
     with run.case("a link that leads nowhere is found"):
         found = Tree({"README.md": "# cordma\n[a](docs/b.md) [b](docs/a.md#none) [c](#cordma) [d](#none)\n"}).found
         assert sorted(found) == ["index.html: the link #none leads to no anchor",
@@ -168,7 +177,7 @@ def check_all(run, root, output):
         names = [name for group in plan.read(root) for name in group.documents]
         for name in names:
             text = (root / name).read_text()
-            anchors = {heading.anchor for heading in documents.render(text, str, lambda _: None).headings}
+            anchors = {heading.anchor for heading in render(text).headings}
             assert anchors == document_links.anchors_of(text.split("\n")), name
     with run.case("pages need nothing from elsewhere, and no script"):
         for path in (output / "site").rglob("*.html"):

@@ -80,6 +80,17 @@ def with_names(children, link_of_name):
             token.type, token.content = "html_inline", linked(token.content, link_of_name)
 
 
+def lead_links(children, link_of):
+    """A link to a document that shows the name of a file shows the document's title."""
+    for token, shown in zip(children, children[1:] + children[-1:]):
+        for attribute in ("href", "src"):
+            if attribute in token.attrs:
+                address, title = link_of(token.attrs[attribute])
+                token.attrSet(attribute, address)
+                if title and shown.type == "text" and shown.content.endswith(".md"):
+                    shown.content = title
+
+
 def picture(renderer, tokens, index, options, environment):
     """On a phone a picture is small: a tap shows it alone."""
     address = html.escape(tokens[index].attrs["src"])
@@ -88,7 +99,8 @@ def picture(renderer, tokens, index, options, environment):
 
 
 def render(text, link_of, link_of_name):
-    """`link_of` makes the site's link of a document's, and `link_of_name` one to the reference, or None."""
+    """`link_of` gives the site's link for a document's, with the title of a document there; `link_of_name` that to the
+    reference, or None."""
     options = {"highlight": lambda code, language, _: highlighted(code, language)}
     markdown = markdown_it.MarkdownIt("commonmark", options)
     markdown.enable(["table", "strikethrough"])
@@ -105,10 +117,7 @@ def render(text, link_of, link_of_name):
             taken.add(anchor)
             token.attrSet("id", anchor)
             headings.append((int(token.tag[1]), anchor, inner))
-        for child in token.children or []:
-            for attribute in ("href", "src"):
-                if attribute in child.attrs:
-                    child.attrSet(attribute, link_of(child.attrs[attribute]))
+        lead_links(token.children or [], link_of)
     shown = [Heading(level, anchor, html.escape(plain(inner), quote=False)) for level, anchor, inner in headings]
     for token in tokens:
         if token.type == "inline" and not any(token is inner for *_, inner in headings):

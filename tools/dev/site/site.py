@@ -62,15 +62,23 @@ class Site:
         return made
 
     def _link(self, document, link):
-        """The site's link for a link of a document."""
+        """The site's link for a link of a document, and the title of a document that it leads to."""
         if ELSEWHERE.match(link):
-            return link
+            return link, None
         path, _, anchor = urllib.parse.unquote(link).partition("#")
         target = posixpath.normpath(posixpath.join(posixpath.dirname(document), path)) if path else document
         there = self._address(target)
         if there is None:
-            return link  # The check of all links finds it.
-        return addresses.link(addresses.of_document(document), there, anchor)
+            return link, None  # The check of all links finds it.
+        return addresses.link(addresses.of_document(document), there, anchor), self._short_title(target)
+
+    def _short_title(self, name):
+        """The title of a document, or what stands before its colon if that is more than a number."""
+        if name not in self._documents:
+            return None
+        title = (self._root / name).read_text().partition("\n")[0].removeprefix("# ")
+        before = title.partition(": ")[0]
+        return title if re.fullmatch(r"[\d.]+", before) else before
 
     def _address(self, target):
         """Where the site shows a file or a folder of the tree; None where there is none."""
