@@ -1,5 +1,5 @@
 #pragma once
 
 #define CORDMA_VERSION_MAJOR 0
-#define CORDMA_VERSION_MINOR 1
+#define CORDMA_VERSION_MINOR 2
 #define CORDMA_VERSION_PATCH 0

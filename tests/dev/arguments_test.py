@@ -57,6 +57,11 @@ class Arguments(unittest.TestCase):
         arguments.none("docs", [])
         self.refused(lambda given: arguments.none("docs", given), ["a"], "docs takes no argument 'a'")
 
+    def test_package_builds_or_tries(self):
+        self.assertEqual(arguments.package([]), "build")
+        self.assertEqual(arguments.package(["try"]), "try")
+        self.refused(arguments.package, ["try", "a"], "package takes no argument but `try`: 'a'")
+
     def test_vm_takes_a_command_behind_two_dashes(self):
         self.assertEqual(arguments.vm(["--", "ls", "--", "-l"]), ["ls", "--", "-l"])
         for given in ([], ["ls"], ["--"]):

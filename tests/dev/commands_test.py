@@ -85,6 +85,12 @@ class Commands(fakes.ProjectCase):
             "tests/support/setup.sh build check", "ninja -C build-check --quiet",
             "tests/support/check --fix"])
 
+    def test_packages_are_built_and_tried_by_one_script(self):
+        for given, step in ((["package"], "build"), (["package", "try"], "try")):
+            self.assertEqual(self.dev(*given)[0], 0)
+            self.assertEqual(self.processes.lines()[-2:], [
+                "tests/support/setup.sh build check package", f"packaging/packages {step}"])
+
     def test_the_reference_goes_to_the_build_folder_and_its_exit_status_back(self):
         self.processes.answers = {"reference.py": (1, "")}
         self.assertEqual(self.dev("reference")[0], 1)

@@ -63,13 +63,13 @@ class FrontDoor(unittest.TestCase):
         status, said = dev("help")
         self.assertEqual([dev(), dev("-h"), dev("--help")], [(status, said)] * 3)
         self.assertEqual(status, 0)
-        for command in ("setup", "demo", "test", "bench", "vm", "check", "reference", "docs", "soak"):
+        for command in ("setup", "demo", "test", "bench", "vm", "check", "package", "reference", "docs", "soak"):
             self.assertIn(f"\n  {command} ", said)
 
     def test_what_is_wrong_with_a_command_line_is_said_with_status_2(self):
         for wrong in (["frob"], ["setup", "--frob"], ["setup", "--check", "x"],
                       ["test", "--device"], ["vm", "ls"], ["bench", "--frob"], ["soak", "a", "b"],
-                      ["demo", "a"], ["reference", "a"], ["docs", "a"]):
+                      ["demo", "a"], ["reference", "a"], ["docs", "a"], ["package", "a"]):
             status, said = dev(*wrong)
             self.assertEqual(status, 2, wrong)
             self.assertTrue(said.startswith("dev: ") and said.endswith(HELP_HINT), said)

@@ -61,6 +61,7 @@ def by_pkg_config(build, outside, source, simulation, compiler):
         flags = run("pkg-config", f"--define-variable=prefix={destdir}{prefix}", "--cflags", "--libs",
                     *packages, env={**os.environ, "PKG_CONFIG_PATH": str(pc.parent)}).split()
         assert not [flag for flag in flags if str(build) in flag], f"points into the build: {flags}"
+        assert not [flag for flag in flags if "pmix" in flag], f"only cordma's own sources need PMIx: {flags}"
         return flags
 
     program = outside / "program"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Installs what ./dev needs, with nothing but bash and Debian's apt-get:
-#     setup.sh [--check] GROUP...      build, check, docs, guest
+#     setup.sh [--check] GROUP...      build, check, docs, package, guest
 #     setup.sh everything [--check]    all groups: `./dev setup`
 set -euo pipefail
 shopt -s inherit_errexit
@@ -43,6 +43,7 @@ packages_check=(clang-14 libclang-rt-14-dev clang-19 libclang-rt-19-dev libc++-1
   dpkg-dev make)
 # The site (tools/dev/site), and what reads its man pages.
 packages_docs=(doxygen python3-markdown-it python3-pygments man-db)
+packages_package=(debhelper dpkg-dev make lintian debootstrap)
 
 packages_of() {  # GROUP...: the packages of these groups, one a line
   local group
@@ -51,6 +52,7 @@ packages_of() {  # GROUP...: the packages of these groups, one a line
       build) printf '%s\n' "${packages_build[@]}" ;;
       check) printf '%s\n' "${packages_check[@]}" ;;
       docs) printf '%s\n' "${packages_docs[@]}" ;;
+      package) printf '%s\n' "${packages_package[@]}" ;;
       guest) if [[ -x $guest ]]; then "$guest" packages | tr -s ' ' '\n'; fi ;;
     esac
   done
@@ -118,7 +120,7 @@ everything() {  # [--check]
     '' | --check) (($# <= 1)) || usage "setup takes no argument '$2'" ;;
     *) usage "setup has no option '$1'" ;;
   esac
-  setup ${1:+"$1"} build guest check docs
+  setup ${1:+"$1"} build guest check docs package
   echo "All packages are there."
 }
 

@@ -116,6 +116,15 @@ def none(command, arguments):
         raise UsageError(f"{command} takes no argument '{arguments[0]}'")
 
 
+def package(arguments):
+    """Returns the step of packaging/packages."""
+    if not arguments:
+        return "build"
+    if arguments != ["try"]:
+        raise UsageError(f"package takes no argument but `try`: '{arguments[-1]}'")
+    return "try"
+
+
 def vm(arguments):
     """Returns the command for the guest."""
     if len(arguments) < 2 or arguments[0] != "--":

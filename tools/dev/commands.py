@@ -54,6 +54,12 @@ def docs(project, given):
                         f"{builds.REFERENCE}/xml"])
 
 
+def package(project, given):
+    step = arguments.package(given)
+    project.setup("build", "check", "package")
+    return project.run(["packaging/packages", step])
+
+
 # Options that ask for one seed, or a text: no other seed is played beside it.
 SIM_ALONE = ("--seed", "--plan", "--trace", "--known", "--help", "-h")
 SIM_PROGRAM = "tests/sim/scenarios/cordma-sim-scenarios"
@@ -87,7 +93,7 @@ def vm(project, given):
 
 
 COMMANDS = {"demo": demo, "test": test, "bench": bench, "check": check, "soak": soak, "vm": vm,
-            "reference": reference, "docs": docs, "sim": sim}
+            "package": package, "reference": reference, "docs": docs, "sim": sim}
 
 
 def run(project, given):
