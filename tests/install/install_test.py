@@ -57,9 +57,9 @@ def by_pkg_config(build, outside, source, simulation, compiler):
     # The pc file names the prefix it was built for; the files lie below DESTDIR.
     (prefix,) = (line[len("prefix="):] for line in pc.read_text().splitlines()
                  if line.startswith("prefix="))
-    def flags_of(*packages):
-        flags = run("pkg-config", f"--define-variable=prefix={destdir}{prefix}", "--cflags", "--libs",
-                    *packages, env={**os.environ, "PKG_CONFIG_PATH": str(pc.parent)}).split()
+    def flags_of(*packages, prefix=f"{destdir}{prefix}"):
+        flags = run("pkg-config", f"--define-variable=prefix={prefix}", "--cflags", "--libs", *packages,
+                    env={**os.environ, "PKG_CONFIG_PATH": str(pc.parent)}).split()
         assert not [flag for flag in flags if str(build) in flag], f"points into the build: {flags}"
         assert not [flag for flag in flags if "pmix" in flag], f"only cordma's own sources need PMIx: {flags}"
         return flags
@@ -93,6 +93,12 @@ def in_c(outside, source, flags_of, destdir):
     assert re.fullmatch(r"cordma 0\.\d+\.\d+: no such RDMA device\n", said), said
 
 
+def check_order(flags, *wanted):
+    """Each is searched ahead of the next one, wherever that is named first."""
+    places = [flags.index(flag) for flag in wanted]
+    assert places == sorted(places), flags
+
+
 def on_soft0(outside, source, compiler, flags_of, destdir):
     """softverbs is searched ahead of libibverbs, in whatever order the two are named."""
     (library,) = (path.parent for path in destdir.rglob("libsoftverbs.so"))
@@ -100,8 +106,9 @@ def on_soft0(outside, source, compiler, flags_of, destdir):
     run(*compiler, "-std=c++20", "-c", source, "-o", objects, *flags_of("cordma"), cwd=outside)
     for packages in (("cordma", "softverbs"), ("softverbs", "cordma")):
         flags = flags_of(*packages)
-        libraries = [flag for flag in flags if flag in ("-lsoftverbs", "-libverbs")]
-        assert libraries == ["-lsoftverbs", "-libverbs"], flags
+        check_order(flags, "-lsoftverbs", "-libverbs")
+        # Folders that the linker knows are left out, and pkg-config then joins other flags.
+        check_order(flags_of(*packages, prefix="/usr"), "-lsoftverbs", "-libverbs")
         program = outside / "program_on_soft0"
         run(*compiler, objects, "-o", program, *flags, f"-Wl,-rpath,{library}", cwd=outside)
         assert "soft0" in check_program(program), packages
@@ -118,8 +125,8 @@ def tools(destdir):
 def on_simulated_hosts(outside, source, compiler, flags_of, destdir):
     """cordma-sim has cordma inside, and softverbs comes ahead of libibverbs."""
     flags = flags_of("cordma-sim")
-    libraries = [flag for flag in flags if flag in ("-lcordma", "-lcordma-sim", "-lsoftverbs", "-libverbs")]
-    assert libraries == ["-lcordma-sim", "-lsoftverbs", "-libverbs"], flags
+    check_order(flags, "-lcordma-sim", "-lsoftverbs", "-libverbs")
+    check_order(flags_of("cordma-sim", prefix="/usr"), "-lcordma-sim", "-lsoftverbs", "-libverbs")
     (library,) = (path.parent for path in destdir.rglob("libsoftverbs.so"))
     program = outside / "sim_program"
     run(*compiler, "-std=c++20", source, "-o", program, *flags, f"-Wl,-rpath,{library}", cwd=outside)
