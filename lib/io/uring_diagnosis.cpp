@@ -22,6 +22,15 @@ uring_surroundings read_surroundings() {
   return here;
 }
 
+std::uint64_t ring_bytes(unsigned entries) noexcept {
+  constexpr std::uint64_t page = 4096;
+  constexpr std::uint64_t head = 320;
+  const std::uint64_t n = std::bit_ceil(std::clamp(entries, 1u, 32768u));
+  const auto pages = [](std::uint64_t bytes) { return (bytes + page - 1) / page * page; };
+  return pages(n * sizeof(io_uring_sqe)) +
+         pages(head + 2 * n * sizeof(io_uring_cqe) + n * sizeof(std::uint32_t));
+}
+
 namespace {
 
 const char* cause_of_eperm(int disabled) noexcept {
@@ -36,16 +45,6 @@ const char* cause_of_eperm(int disabled) noexcept {
   return "a seccomp filter forbids io_uring (containers often do by default); allow "
          "io_uring_setup, io_uring_enter and io_uring_register in its profile "
          "(docker: --security-opt seccomp=PROFILE)";
-}
-
-/// Returns the memory of a ring: its requests, and two completions and an index for each.
-std::uint64_t ring_bytes(unsigned entries) noexcept {
-  constexpr std::uint64_t page = 4096;
-  constexpr std::uint64_t head = 320;
-  const std::uint64_t n = std::bit_ceil(std::clamp(entries, 1u, 32768u));
-  const auto pages = [](std::uint64_t bytes) { return (bytes + page - 1) / page * page; };
-  return pages(n * sizeof(io_uring_sqe)) +
-         pages(head + 2 * n * sizeof(io_uring_cqe) + n * sizeof(std::uint32_t));
 }
 
 fixed_text<240> cause_of_enomem(const uring_surroundings& here, unsigned entries) noexcept {

@@ -15,6 +15,9 @@ struct uring_surroundings {
 /// Reads the facts for this process.
 uring_surroundings read_surroundings();
 
+/// Returns the memory of a ring: its requests, and two completions and an index for each.
+[[nodiscard]] std::uint64_t ring_bytes(unsigned entries) noexcept;
+
 /// Returns why `io_uring_setup` of that many entries failed with `errno_value`, and the way out.
 failure diagnose_uring(int errno_value, const uring_surroundings& here, unsigned entries) noexcept;
 

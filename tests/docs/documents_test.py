@@ -82,17 +82,18 @@ def unknown_metrics(text, source):
 
 
 def unknown_words(root, text):
-    """Paths, options of the build and options of cordma-perf that there are not."""
-    options = "".join((root / f"tools/perf/{name}.cpp").read_text() for name in ("options", "collective_arguments"))
+    """Paths, options of the build and options of the tools that there are not."""
+    sources = {"cordma-perf": ("perf/options", "perf/collective_arguments"), "cordma-doctor": ("doctor/options",)}
+    options = "".join((root / f"tools/{name}.cpp").read_text()
+                      for tool, names in sources.items() if tool in text for name in names)
     of_build = (root / "meson_options.txt").read_text()
-    perf = "cordma-perf" in text
     for word in re.findall(r"[^\s\[\]]+", re.sub(r"#[^\n]*", "", text)):
         known = True
         if word.split("/")[0] in TOP_FOLDERS:
             known = (root / word).exists()
         elif match := re.match(r"-D(\w+)=", word):
             known = f"'{match[1]}'" in of_build
-        elif perf and word.startswith("--"):
+        elif options and word.startswith("--"):
             known = f'"{word}"' in options
         if not known:
             yield word
@@ -134,6 +135,7 @@ def main():
     with all_cases.case("commands of the shell name files and options that there are"):
         bad = "lib/none --x\ncordma-perf [--none N] --op -Dnone=1 build/x # lib/nor"
         assert list(unknown_words(root, bad)) == ["lib/none", "--x", "--none", "-Dnone=1"]
+        assert list(unknown_words(root, "cordma-doctor --json --op")) == ["--op"]
         for text in texts(root, "sh"):
             assert not list(unknown_words(root, text)), list(unknown_words(root, text))
     return all_cases.status()
