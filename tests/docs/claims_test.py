@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What the documents claim of the sources is so: `claims_test.py ROOT`."""
 
+import ctypes
 import pathlib
 import re
 import sys
@@ -13,6 +14,8 @@ PERFORMANCE_LINES_MAX = 150
 NUMBERED = re.compile(r"^(\d+)\. (.*(?:\n +\S.*)*)", re.MULTILINE)
 NAMED = re.compile(r"`(\w+)::(\w+)`")
 COMMENT = re.compile(r"//[^\n]*")
+MEANING = re.compile(r'case errc::(\w+): return \{"([^"]+)"(?:, (\w+))?\}')
+NOT_MET = "### Not met with cordma"
 
 SOURCES = """
 /// class ring { void comment() {} };
@@ -48,6 +51,38 @@ def is_defined(sources, owner, function):
     return False
 
 
+def enumerators(header, name):
+    """{name: value} of an enumeration of error codes."""
+    body = header.partition(f"enum class {name} : int {{")[2].partition("};")[0]
+    return {word: int(value) for word, value in re.findall(r"^  (\w+) = (\d+),", body, re.MULTILINE)}
+
+
+def codes(root):
+    """{name: (words of its message, remedy)} of each code that a failure can have."""
+    header = (root / "include/cordma/base/error.hpp").read_text()
+    meanings = {name: (words, remedy or "give_up")
+                for name, words, remedy in MEANING.findall((root / "lib/base/error.cpp").read_text())}
+    assert list(meanings) == list(enumerators(header, "errc")), set(meanings) ^ set(enumerators(header, "errc"))
+    libibverbs = ctypes.CDLL("libibverbs.so.1")
+    libibverbs.ibv_wc_status_str.restype = ctypes.c_char_p
+    for name, value in enumerators(header, "wc_errc").items():
+        meanings[name] = (libibverbs.ibv_wc_status_str(value).decode(), "reconnect")
+    return meanings
+
+
+def missing_codes(page, all_codes):
+    """Codes without a heading, a way out, their words or their remedy; those not met are only listed."""
+    sections = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
+    not_met = re.findall(r"`(\w+)`", page.partition(NOT_MET)[2].partition("\n## ")[0])
+    for name, (words, remedy) in all_codes.items():
+        if name in not_met and name not in sections:
+            continue
+        section = sections.get(name, "")
+        parts = (f'"{words}". Remedy: `{remedy}`.', "**Means:**", "**Usual cause:**", "**Way out:**")
+        if not all(part in section for part in parts) or f"| {words} | [{name}](#{name}) |" not in page:
+            yield name
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
     run = cases.Cases("claims")
@@ -67,6 +102,13 @@ def main():
             named = NAMED.findall(text)
             assert len(named) == 1 and text.startswith("`{}::{}`".format(*named[0])), (number, named)
             assert is_defined(sources, *named[0]), f"step {number}: no {'::'.join(named[0])}"
+    with run.case("each error code has a heading in the guide, with its words, its remedy and the way out"):
+        page = (root / "docs/guide/errors.md").read_text()
+        all_codes = codes(root)
+        assert not list(missing_codes(page, all_codes)), list(missing_codes(page, all_codes))
+        without = page.replace("### timed_out\n", "").replace("Remedy: `fall_back`", "", 1).replace("`tag_matching`", "")
+        assert list(missing_codes(without, all_codes)) == ["timed_out", "no_device", "tag_matching"]
+        assert list(missing_codes(page, {"unheard": ("of", "give_up")})) == ["unheard"]
     with run.case("the document of performance is short"):
         lines = len((root / "docs/performance.md").read_text().splitlines())
         assert lines <= PERFORMANCE_LINES_MAX, f"{lines} lines, above {PERFORMANCE_LINES_MAX}: shorten it"
