@@ -1,9 +1,14 @@
 #!/usr/bin/env python3
-"""The programs of docs/guide run as a reader runs them: `guide_test.py ROOT HELLO`."""
+"""The programs of docs/guide run as a reader runs them: `guide_test.py ROOT HELLO SERVER`."""
 
+import contextlib
 import pathlib
+import re
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
 import blocks  # noqa: E402
@@ -37,6 +42,10 @@ class Process:
                 return line.partition(text)[2].rstrip("\n")
         raise AssertionError(f"it ended without '{text}':\n{self.said}")
 
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
     def ended(self):
         """What it said in all, once it has ended with 0."""
         rest, _ = self.process.communicate(timeout=DEADLINE_S)
@@ -56,10 +65,91 @@ def check_start(run, root, hello):
         assert done.returncode == 1 and "/nonexistent/socket" in done.stderr, done
 
 
+class Ledger:
+    """The server of server.md and its clients, with a socket and a folder of their own."""
+
+    COUNT = 3000
+    HALFWAY = f" at {COUNT // 2}"
+
+    def __init__(self, program, folder):
+        self.program, self.folder = program, pathlib.Path(folder)
+        self.endpoint = f"unix:{folder}/socket"
+
+    def server(self):
+        server = Process(self.program, "server", self.endpoint, self.folder)
+        server.line_with(LISTENING)
+        return server
+
+    def client(self, number):
+        return Process(self.program, "client", self.endpoint, number, self.COUNT)
+
+    def check_sum(self, client):
+        said = client.ended()
+        assert said.endswith(f": the sum is {self.COUNT}\n"), said
+
+    def metric(self, name):
+        return int(re.search(rf"^{name} (\d+)$", (self.folder / "ledger.prom").read_text(), re.MULTILINE)[1])
+
+
+@contextlib.contextmanager
+def ledger_of(program):
+    with tempfile.TemporaryDirectory() as folder:
+        yield Ledger(program, folder)
+
+
+def drained(server):
+    server.process.send_signal(signal.SIGTERM)
+    assert "drained after " in server.ended(), server.said
+
+
+def check_server(run, program):
+    with run.case("server.md: a client that is killed harms no other, and its account goes on"), \
+            ledger_of(program) as ledger, ledger.server() as server:
+        with ledger.client(1) as first, ledger.client(2) as second, ledger.client(3) as third:
+            third.line_with(ledger.HALFWAY)
+            third.kill()
+            for client in (first, second):
+                ledger.check_sum(client)
+        with ledger.client(3) as again:
+            ledger.check_sum(again)
+        drained(server)
+        assert "lost " in server.said, server.said
+        assert ledger.metric("ledger_clients_lost_total") == 1
+        assert ledger.metric("ledger_calls_total") >= 3 * ledger.COUNT
+        assert ledger.metric("ledger_failed_total") == 0
+        assert "cordma_requests_completed_total" in (ledger.folder / "ledger.prom").read_text()
+    for how, end in (("drains", drained), ("is killed", Process.kill)):
+        with run.case(f"server.md: while a server {how} and another one starts, no call is lost or done twice"), \
+                ledger_of(program) as ledger, ledger.server() as old:
+            with ledger.client(1) as first, ledger.client(2) as second:
+                first.line_with(ledger.HALFWAY)
+                end(old)
+                with ledger.server() as new:
+                    for client in (first, second):
+                        ledger.check_sum(client)
+                    drained(new)
+            entries = (ledger.folder / "journal").stat().st_size / 24
+            assert entries == 2 * ledger.COUNT, entries
+    with run.case("server.md: half an entry at the journal's end is cut off"), ledger_of(program) as ledger:
+        (ledger.folder / "journal").write_bytes(b"\x01" * 23)
+        with ledger.server() as server, ledger.client(1) as client:
+            ledger.check_sum(client)
+            drained(server)
+    with run.case("server.md: clients that say nothing keep nobody out"), ledger_of(program) as ledger, \
+            ledger.server() as server, contextlib.ExitStack() as silent:
+        for _ in range(70):
+            connected = silent.enter_context(socket.socket(socket.AF_UNIX))
+            connected.connect(str(ledger.folder / "socket"))
+        with ledger.client(1) as client:
+            ledger.check_sum(client)
+        drained(server)
+
+
 def main():
-    root, hello = (pathlib.Path(path) for path in sys.argv[1:])
+    root, hello, server = (pathlib.Path(path) for path in sys.argv[1:])
     run = cases.Cases("guide programs")
     check_start(run, root, hello)
+    check_server(run, server)
     return run.status()
 
 
