@@ -23,7 +23,7 @@ import sys
 INK, PALE, PAPER, BOX, NOTE = "#222222", "#8a8a8a", "#f7f7f4", "#ffffff", "#fdf3d0"
 FONT, LINE, CHARACTER, BOLD, MARGIN = 12, 15, 6.4, 1.15, 20
 LANE_HEIGHT, STEP = 30, 36
-CELL_WIDTH, CELL_HEIGHT, CELL_GAP = 150, 58, 34
+CELL_WIDTH, CELL_HEIGHT, CELL_GAP = 164, 58, 34
 
 
 class BadPicture(Exception):
