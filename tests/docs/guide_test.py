@@ -76,8 +76,11 @@ class Ledger:
         self.program, self.folder = program, pathlib.Path(folder)
         self.endpoint = f"unix:{folder}/socket"
 
+    def starting_server(self):
+        return Process(self.program, "server", self.endpoint, self.folder)
+
     def server(self):
-        server = Process(self.program, "server", self.endpoint, self.folder)
+        server = self.starting_server()
         server.line_with(LISTENING)
         return server
 
@@ -128,8 +131,10 @@ def check_server(run, program):
                 ledger_of(program) as ledger, ledger.server() as old:
             with ledger.client(1) as first, ledger.client(2) as second:
                 first.line_with(ledger.HALFWAY)
-                end(old)
-                with ledger.server() as new:
+                with ledger.starting_server() as new:
+                    new.line_with("waiting for the server before")
+                    end(old)
+                    new.line_with(LISTENING)
                     for client in (first, second):
                         ledger.check_sum(client, repeated)
                     drained(new)
