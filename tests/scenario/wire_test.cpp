@@ -17,8 +17,8 @@
 #include <string_view>
 #include <vector>
 
-using namespace cordma;
-
+// A name of its own, since files of tests are compiled together.
+namespace cordma::wire {
 namespace {
 
 using bytes = std::vector<std::byte>;
@@ -179,3 +179,5 @@ TEST_CASE("another version of a protocol is refused by its number", "[scenario]"
   CHECK_FALSE(call_protocol::is_ours(call));
   CHECK(call.call == 0x1122334455);
 }
+
+}  // namespace cordma::wire
