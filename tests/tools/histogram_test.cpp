@@ -113,3 +113,38 @@ TEST_CASE("histograms add up", "[tools]") {
   CHECK(even.count() == 0);
   CHECK(even.at(1).count() == 0);
 }
+
+TEST_CASE("a snapshot since an earlier one has what was added between", "[tools]") {
+  histogram h;
+  h.add(nanoseconds{5'000'000});
+  h.add(nanoseconds{10});
+  const histogram before = h.snapshot();
+  h.add(nanoseconds{10});
+  h.add(nanoseconds{2'000});
+  const histogram later = h.snapshot().since(before);
+  CHECK(later.count() == 2);
+  CHECK(later.at(0.5).count() == 10);
+  CHECK(later.max().count() >= 2'000);
+  CHECK(later.max().count() <= 2'000 + 2'000 / std::int64_t(histogram::parts));
+  CHECK(later.mean().count() == 1'005);
+  CHECK(h.snapshot().since(h.snapshot()).count() == 0);
+}
+
+TEST_CASE("buckets come in order, without gaps between values, and hold all", "[tools]") {
+  histogram h;
+  const std::vector<std::int64_t> all = values(5'000);
+  for (const std::int64_t v : all) h.add(nanoseconds{v});
+  std::uint64_t seen = 0, before = 0;
+  h.each_bucket([&](std::uint64_t low, std::uint64_t top, std::uint64_t count) {
+    REQUIRE(low <= top);
+    REQUIRE((seen == 0 || low > before));
+    REQUIRE(count > 0);
+    const auto inside = std::ranges::count_if(
+        all, [=](std::int64_t v) { return std::uint64_t(v) >= low && std::uint64_t(v) <= top; });
+    if (top < (std::uint64_t{1} << histogram::value_bits) - 1)
+      REQUIRE(std::uint64_t(inside) == count);
+    seen += count;
+    before = top;
+  });
+  CHECK(seen == all.size());
+}

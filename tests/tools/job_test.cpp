@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <cmath>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -43,6 +44,74 @@ TEST_CASE("a job that is told is the one that is understood", "[tools]") {
     CHECK(parse_operation(to_string(said.op)) == said.op);
     CHECK(parse_mode(to_string(said.mode)) == said.mode);
   }
+}
+
+TEST_CASE("all that both sides must agree on is told", "[tools]") {
+  const job said{.operations = 12,
+                 .is_endless = false,
+                 .warm_up = 250ms,
+                 .path = {.service_level = 15,
+                          .traffic_class = 255,
+                          .mtu_bytes = 4096,
+                          .inline_bytes = 0,
+                          .retries = 7,
+                          .rnr_retries = 0},
+                 .rate = 1234.5,
+                 .gaps = gap_kind::exponential,
+                 .is_bidirectional = true};
+  const job heard = decode(encode(said));
+  CHECK(heard.operations == 12);
+  CHECK(heard.warm_up == said.warm_up);
+  CHECK(heard.path == said.path);
+  CHECK(heard.rate == said.rate);
+  CHECK(heard.gaps == said.gaps);
+  CHECK(heard.is_bidirectional);
+  CHECK_FALSE(heard.is_endless);
+  CHECK(decode(encode(job{.is_endless = true})).is_endless);
+  const job plain = decode(encode(job{}));
+  CHECK(plain.path == path_options{});
+  CHECK_FALSE(plain.warm_up.has_value());
+  CHECK_FALSE(plain.is_bidirectional);
+}
+
+TEST_CASE("what a path is told reaches the connection's options, and nothing else", "[tools]") {
+  const cordma::connection_options defaults = connection_options(job{});
+  const cordma::connection_options o = connection_options({.path = {.service_level = 3,
+                                                                    .traffic_class = 104,
+                                                                    .mtu_bytes = 2048,
+                                                                    .inline_bytes = 200,
+                                                                    .retries = 2,
+                                                                    .rnr_retries = 1}});
+  CHECK(o.fabric.service_level == 3);
+  CHECK(o.fabric.traffic_class == 104);
+  CHECK(o.fabric.mtu == IBV_MTU_2048);
+  CHECK(o.capabilities.inline_max == 200);
+  CHECK(o.retry_cnt == 2);
+  CHECK(o.rnr_retry == 1);
+  CHECK_FALSE(defaults.fabric.service_level.has_value());
+  CHECK_FALSE(defaults.fabric.mtu.has_value());
+  CHECK(defaults.capabilities.inline_max != 200);
+  CHECK(o.capabilities.send_wr_max == defaults.capabilities.send_wr_max);
+}
+
+TEST_CASE("a path or a load that an operation cannot have is refused by name", "[tools]") {
+  CHECK_THAT(refusal({.path = {.service_level = 16}}), Contains("--sl 16") && Contains("0 to 15"));
+  CHECK_THAT(refusal({.path = {.traffic_class = 256}}), Contains("--tclass 256"));
+  CHECK_THAT(refusal({.path = {.mtu_bytes = 1500}}), Contains("--mtu 1500") && Contains("1024"));
+  CHECK_THAT(refusal({.path = {.inline_bytes = 65537}}), Contains("--inline 65537"));
+  CHECK_THAT(refusal({.path = {.retries = 8}}), Contains("--retries 8"));
+  CHECK_THAT(refusal({.path = {.rnr_retries = 8}}), Contains("--rnr-retries 8"));
+  CHECK_THAT(refusal({.op = operation::rpc, .path = {.inline_bytes = 39}}),
+             Contains("--inline 39: rpc needs 40"));
+  CHECK_THAT(refusal({.op = operation::ud, .path = {.mtu_bytes = 512}}), Contains("--mtu: ud"));
+  CHECK_THAT(refusal({.op = operation::uc_send, .path = {.retries = 0}}), Contains("UC repeats"));
+  CHECK_THAT(refusal({.operations = 1, .is_endless = true}), Contains("--forever"));
+  CHECK_THAT(refusal({.warm_up = 2h}), Contains("--warm-up"));
+  CHECK_THAT(refusal({.rate = 1e9}), Contains("--rate"));
+  CHECK_THAT(refusal({.op = operation::rpc, .is_bidirectional = true}),
+             Contains("--bidirectional: rpc goes there and back already"));
+  CHECK_THAT(refusal({.op = operation::xrc, .is_bidirectional = true}),
+             Contains("--bidirectional: xrc"));
 }
 
 TEST_CASE("a job by number of operations may take as long as any", "[tools]") {
@@ -101,7 +170,15 @@ TEST_CASE("a frame that no client of ours sends is refused", "[tools]") {
   CHECK_THROWS_AS(decode(changed([](frame f) { f.op = operation_count; })), std::invalid_argument);
   CHECK_THROWS_AS(decode(changed([](frame f) { f.op = 255; })), std::invalid_argument);
   CHECK_THROWS_AS(decode(changed([](frame f) { f.mode = 3; })), std::invalid_argument);
-  CHECK_THROWS_AS(decode(changed([](frame f) { f.reserved = 1; })), std::invalid_argument);
+  CHECK_THROWS_AS(decode(changed([](frame f) { f.gaps = 2; })), std::invalid_argument);
+  CHECK_THROWS_AS(decode(changed([](frame f) { f.flags = 4; })), std::invalid_argument);
+  CHECK_THROWS_AS(decode(changed([](frame f) { f.path.reserved = 1; })), std::invalid_argument);
+  CHECK_THROWS_AS(decode(changed([](frame f) { f.path.service_level = 17; })),
+                  std::invalid_argument);
+  CHECK_THROWS_AS(decode(changed([](frame f) { f.path.mtu_bytes = 1001; })), std::invalid_argument);
+  CHECK_THROWS_AS(decode(changed([](frame f) { f.warm_up_ms = ~0u; })), std::invalid_argument);
+  CHECK_THROWS_AS(decode(changed([](frame f) { f.rate = -1; })), std::invalid_argument);
+  CHECK_THROWS_AS(decode(changed([](frame f) { f.rate = NAN; })), std::invalid_argument);
   CHECK_THROWS_AS(decode(changed([](frame f) { f.size_bytes = ~0ull; })), std::invalid_argument);
   CHECK_THROWS_AS(decode(changed([](frame f) { f.duration_ms = ~0ull; })), std::invalid_argument);
   CHECK_THROWS_AS(decode(changed([](frame f) { f.depth = ~0u; })), std::invalid_argument);

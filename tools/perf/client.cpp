@@ -28,23 +28,24 @@ std::vector<remote_end> decode_remote_ends(const std::vector<std::byte>& bytes, 
 
 /// Runs the job, from the connections to the last operation.
 cordma::task<> run_threads(cordma::rpc::client& server, std::uint32_t number, const job& what,
-                           load& threads) {
+                           const client_options& options, load& threads) {
   co_await threads.connected();
   if (threads.has_ended()) co_return;
   const std::vector<std::byte> remote_ends = co_await server.call<remote_ends_of>(number);
   threads.go(decode_remote_ends(remote_ends, what));
-  static_cast<void>(co_await cordma::when_any(threads.ended(), show_progress(what, threads)));
+  static_cast<void>(
+      co_await cordma::when_any(threads.ended(), show_progress(what, threads, options)));
 }
 
 cordma::task<result> run_job(cordma::runtime& control, cordma::rpc::client& server, job what,
-                             const std::string& device, const std::string& host) {
+                             const client_options& options, const std::string& host) {
   const opened at = co_await server.call<open_job>(encode(what));
   if (at.port == 0 || at.port > 65535) throw std::runtime_error{"the server tells no port"};
   const cordma::endpoint acceptor{host, std::uint16_t(at.port)};
-  load threads{control.executor(), what, device, acceptor};
+  load threads{control.executor(), what, options, acceptor};
   std::exception_ptr why;
   try {
-    co_await run_threads(server, at.number, what, threads);
+    co_await run_threads(server, at.number, what, options, threads);
   } catch (...) {
     why = std::current_exception();
     threads.stop();
@@ -56,6 +57,13 @@ cordma::task<result> run_job(cordma::runtime& control, cordma::rpc::client& serv
   result r{.what = what, .ours = threads.result()};
   const ended there = co_await server.call<end_job>(at.number);
   const std::uint64_t all = r.operations() + r.ours.warm_up_operations;
+  if (what.is_bidirectional) {
+    r.reverse = reverse_result{.operations = there.operations,
+                               .seconds = double(there.time_ns) / 1e9,
+                               .p50 = std::chrono::nanoseconds{there.p50_ns},
+                               .p99 = std::chrono::nanoseconds{there.p99_ns},
+                               .max = std::chrono::nanoseconds{there.max_ns}};
+  }
   r.server_cpu = std::chrono::nanoseconds{all == 0 ? 0 : there.cpu_ns / all};
   co_return r;
 }
@@ -68,7 +76,7 @@ bool has_lost_peer(const cordma::error& e) {
 
 }  // namespace
 
-cordma::task<> run_with_server(cordma::runtime& control, std::string device,
+cordma::task<> run_with_server(cordma::runtime& control, client_options options,
                                cordma::endpoint server, std::vector<job> jobs,
                                std::function<void(const result&)> each) {
   cordma::connection conn = co_await control.connect(server);
@@ -76,7 +84,7 @@ cordma::task<> run_with_server(cordma::runtime& control, std::string device,
   std::exception_ptr why;
   try {
     for (const job& what : jobs) {
-      const result r = co_await run_job(control, calls, what, device, server.host);
+      const result r = co_await run_job(control, calls, what, options, server.host);
       each(r);
     }
   } catch (const cordma::error& e) {

@@ -115,8 +115,8 @@ cordma::task<result> run_rounds(both_ends& b, link& l) {
   r.ours.warm_up_operations = ours.m.done();
   progress_line line;
   for (std::uint64_t i = 0; i < p.rounds; ++i) {
-    line.show(to_string(b.what) + ": round " + std::to_string(i + 1) + " of " +
-              std::to_string(p.rounds));
+    line.show_if_due(to_string(b.what) + ": round " + std::to_string(i + 1) + " of " +
+                     std::to_string(p.rounds));
     const std::uint64_t n = p.operations + (i == 0 ? p.in_first : 0);
     const bool is_raw_first = i % 2 == 0;
     if (is_raw_first) run_raw(b, raw, n);
@@ -164,13 +164,21 @@ void check_comparable(const job& what) {
   if (what.mode != cordma::completion_mode::busy) {
     refuse(std::string{"--mode "} + to_string(what.mode));
   }
+  const auto refuse_option = [](const std::string& option) {
+    throw std::invalid_argument{option + ": the raw loop of --baseline has none; leave it out"};
+  };
+  if (const char* const option = option_of_connections(what.path)) refuse_option(option);
+  if (what.rate != 0) refuse_option("--rate " + rate_text(what.rate));
+  if (what.is_bidirectional) refuse_option("--bidirectional");
+  if (what.is_endless) refuse_option("--forever");
+  if (what.warm_up) refuse_option("--warm-up");
 }
 
-void compare_with_raw(const std::string& device, const std::vector<job>& jobs,
+void compare_with_raw(const device_choice& device, const std::vector<job>& jobs,
                       const std::function<void(const result&)>& each) {
   for (const job& what : jobs) {
     check_comparable(what);
-    cordma::runtime_options on{.device = device, .cq = {.mode = what.mode}};
+    cordma::runtime_options on = device.runtime_options(what.mode);
     on.connections = connection_options(what);
     cordma::runtime rt{std::move(on)};
     std::optional<result> r;

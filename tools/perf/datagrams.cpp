@@ -1,6 +1,7 @@
 #include "datagrams.hpp"
 
 #include <cordma/coro/scope.hpp>
+#include <cordma/coro/sleep.hpp>
 #include <cordma/coro/when_all.hpp>
 
 #include <algorithm>
@@ -17,15 +18,19 @@ using namespace std::chrono_literals;
 /// Seconds without an operation's end after which a datagram counts as lost.
 constexpr std::chrono::seconds patience{5};
 
-cordma::datagram_options socket_options(const job& what) {
+cordma::datagram_options socket_options(const cordma::runtime& rt, const job& what) {
   const cordma::verbs::queue_pair_capabilities wanted = connection_options(what).capabilities;
-  return {.capacity = {.send_wr_max = wanted.send_wr_max,
+  return {.port = rt.connection_defaults().port,
+          .gid_index = rt.connection_defaults().gid_index,
+          .capacity = {.send_wr_max = wanted.send_wr_max,
                        .recv_wr_max = std::max(wanted.recv_wr_max, 2 * what.depth),
-                       .recv_sge_max = 1}};
+                       .recv_sge_max = 1,
+                       .inline_max = wanted.inline_max}};
 }
 
-cordma::datagram_options socket_options(const job& what, const cordma::datagram_address& to) {
-  cordma::datagram_options made = socket_options(what);
+cordma::datagram_options socket_options(const cordma::runtime& rt, const job& what,
+                                        const cordma::datagram_address& to) {
+  cordma::datagram_options made = socket_options(rt, what);
   made.qkey = to.qkey;
   return made;
 }
@@ -75,7 +80,7 @@ ibv_gid make_group(const ibv_gid& own) {
 datagram_end::datagram_end(cordma::runtime& rt, const job& what, const remote_end& there)
     : rt_{rt},
       server_{cordma::datagram_address::decode(there.datagrams)},
-      socket_{rt.open_datagram(socket_options(what, server_))},
+      socket_{rt.open_datagram(socket_options(rt, what, server_))},
       buffers_{post_buffers(rt, socket_, what)} {}
 
 cordma::task<> datagram_end::prepare() {
@@ -87,7 +92,9 @@ cordma::task<> datagram_end::prepare() {
 
 cordma::task<> datagram_end::exchange_each(meter& m, cordma::local_mr_slice said) {
   clock::time_point start = clock::now();
-  while (m.takes_another()) {
+  while (m.takes_another(start)) {
+    while (m.is_early(start)) co_await cordma::sleep_until(m.next_wake(start));
+    if (!m.begins(start)) break;
     co_await socket_.send_to(server_, said);
     const cordma::datagram answer = co_await socket_.next_datagram();
     if (answer.size_bytes != said.size_bytes()) {
@@ -102,7 +109,7 @@ cordma::task<> datagram_end::exchange_each(meter& m, cordma::local_mr_slice said
 cordma::task<> datagram_end::watch(const meter& m) {
   for (std::uint64_t before = 0;; before = m.done()) {
     co_await rt_.executor().sleep_for(patience);
-    if (m.done() != before) continue;
+    if (m.done() != before || m.is_idle()) continue;
     throw std::runtime_error{
         "no datagram has come back for 5 seconds: one was lost, and nothing repeats it"};
   }
@@ -110,7 +117,7 @@ cordma::task<> datagram_end::watch(const meter& m) {
 
 cordma::task<> serve_datagrams(cordma::runtime& rt, job what, const teller& tell,
                                cordma::connection conn) {
-  cordma::datagram_socket socket = rt.open_datagram(socket_options(what));
+  cordma::datagram_socket socket = rt.open_datagram(socket_options(rt, what));
   const cordma::local_mr buffers = post_buffers(rt, socket, what);
   cordma::multicast_membership group;
   cordma::datagram_address address = socket.address();

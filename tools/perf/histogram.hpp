@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <bit>
 #include <chrono>
 #include <cstddef>
@@ -24,13 +25,23 @@ class histogram {
 
   void add(std::chrono::nanoseconds latency) noexcept {
     const auto ns = latency.count() > 0 ? std::uint64_t(latency.count()) : 0;
-    ++counts_[bucket_of(ns)];
-    ++count_;
-    sum_ += ns;
-    if (ns > max_) max_ = ns;
+    increase(counts_[bucket_of(ns)], 1);
+    increase(count_, 1);
+    increase(sum_, ns);
+    if (ns > max_) std::atomic_ref{max_}.store(ns, std::memory_order_relaxed);
   }
   void add(const histogram& other) noexcept;
   void clear() noexcept;
+  /// Copies a histogram that its thread goes on to change: the latencies of about one moment.
+  [[nodiscard]] histogram snapshot() const;
+  /// Returns the latencies since `before`, an earlier snapshot; its longest up to a bucket's width.
+  [[nodiscard]] histogram since(const histogram& before) const;
+  /// Calls `each(low, top, count)`, in nanoseconds, for the buckets that are not empty, ascending.
+  template <class Each>
+  void each_bucket(Each each) const {
+    for (std::size_t i = 0; i < counts_.size(); ++i)
+      if (counts_[i] != 0) each(i == 0 ? 0 : top_of(i - 1) + 1, top_of(i), counts_[i]);
+  }
 
   [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
   [[nodiscard]] std::chrono::nanoseconds max() const noexcept;
@@ -39,6 +50,10 @@ class histogram {
   [[nodiscard]] std::chrono::nanoseconds at(double part) const noexcept;
 
  private:
+  /// Relaxed: one thread writes, and a reader wants numbers for people.
+  static void increase(std::uint64_t& number, std::uint64_t by) noexcept {
+    std::atomic_ref{number}.store(number + by, std::memory_order_relaxed);
+  }
   /// Values below `parts` are their own bucket; above, the `part_bits` after the leading one count.
   static constexpr std::size_t bucket_of(std::uint64_t ns) noexcept {
     constexpr std::uint64_t most = (std::uint64_t{1} << value_bits) - 1;

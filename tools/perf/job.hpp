@@ -2,12 +2,15 @@
 
 #include <cordma/connection/connection_options.hpp>
 #include <cordma/messages/message_stream.hpp>
+#include "pace.hpp"
+#include "path_options.hpp"
 #include "queue/completion_queue_driver.hpp"
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -38,8 +41,9 @@ const char* to_string(cordma::completion_mode mode) noexcept;
 /// \errors std::invalid_argument: no such one; lists them.
 operation parse_operation(std::string_view text);
 cordma::completion_mode parse_mode(std::string_view text);
-/// \errors std::invalid_argument: no seconds that `--duration` may have.
-std::chrono::milliseconds parse_seconds(const std::string& text);
+/// \errors std::invalid_argument: no seconds that `option` may have: from 0.001, or from 0.
+std::chrono::milliseconds parse_seconds(const std::string& text, const char* option = "--duration",
+                                        bool may_be_zero = false);
 
 /// A job to run: one line of the table.
 struct job {
@@ -51,6 +55,13 @@ struct job {
   cordma::completion_mode mode = cordma::completion_mode::event;
   std::uint64_t operations = 0;  ///< In all; 0: as many as `duration` allows.
   std::chrono::milliseconds duration{2000};
+  bool is_endless = false;  ///< Neither of the two ends it, but the user.
+  /// Time of operations that do not count; unset: `warm_up_operations` and `warm_up_time` limit it.
+  std::optional<std::chrono::milliseconds> warm_up{};
+  path_options path{};
+  double rate = 0;  ///< Operations of an open loop a second, in all. 0: a closed loop.
+  gap_kind gaps = gap_kind::fixed;
+  bool is_bidirectional = false;  ///< The server does the same, on the client's memory.
 
   static constexpr std::uint64_t size_min = 8;
   static constexpr std::uint64_t size_max = std::uint64_t{1} << 30;
@@ -102,6 +113,11 @@ inline constexpr std::chrono::milliseconds lost_after{200};
   return op == operation::rpc || op == operation::stream || uses_datagrams(op);
 }
 
+/// Tells whether the server can do the same on the client's memory, beside it on the connection.
+[[nodiscard]] constexpr bool can_be_bidirectional(operation op) noexcept {
+  return !is_echo(op) && !uses_receives(op) && !is_unreliable(op);
+}
+
 /// Places for `size_bytes` that a connection has on each side: one for each worker, while they fit.
 [[nodiscard]] std::size_t slots(const job& j) noexcept;
 /// Returns the receives that the server keeps posted on a connection, or the buffers of its pool
@@ -110,6 +126,10 @@ inline constexpr std::chrono::milliseconds lost_after{200};
 [[nodiscard]] std::uint32_t receives(const job& j) noexcept;
 /// The memory that all its connections take on one side, but for a few KiB each.
 [[nodiscard]] std::uint64_t memory_bytes(const job& j) noexcept;
+
+/// Bounds of operations that do not count, if the user did not choose a warm-up.
+inline constexpr std::uint64_t warm_up_operations = 1000;
+inline constexpr std::chrono::milliseconds warm_up_time{200};
 
 /// The options of each of the job's connections, on either side.
 [[nodiscard]] cordma::connection_options connection_options(const job& j);
@@ -122,12 +142,20 @@ std::string to_string(const job& j);
 struct job_frame {
   std::uint64_t size_bytes = 0;
   std::uint64_t duration_ms = 0;  ///< 0: nobody knows, but no longer than `duration_max`.
+  std::uint64_t operations = 0;
+  double rate = 0;
   std::uint32_t depth = 0;
   std::uint32_t connections = 0;
   std::uint32_t threads = 0;
   std::uint8_t op = 0;
   std::uint8_t mode = 0;
-  std::uint16_t reserved = 0;
+  std::uint8_t gaps = 0;
+  std::uint8_t flags = 0;  ///< Bits: `flag_endless`, `flag_bidirectional`.
+  path_frame path{};
+  std::uint32_t warm_up_ms = 0;  ///< 0: `job::warm_up` is unset; else the value plus 1.
+
+  static constexpr std::uint8_t flag_endless = 1;
+  static constexpr std::uint8_t flag_bidirectional = 2;
 };
 job_frame encode(const job& j) noexcept;
 /// \errors std::invalid_argument: as `check`; the frame names no operation or mode.

@@ -1,8 +1,11 @@
 #include "link.hpp"
 
+#include "one_sided.hpp"
 #include "request/queue_pair.hpp"
+#include "server_side.hpp"
 
 #include <cordma/coro/scope.hpp>
+#include <cordma/coro/sleep.hpp>
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
 
@@ -18,16 +21,6 @@ namespace {
 constexpr unsigned credit_receives = 4;
 /// The deadline of a call; the longest calls take seconds where memory is slow.
 constexpr std::chrono::minutes call_deadline{1};
-
-/// One operation after another, each made by `make`.
-template <class Make>
-cordma::task<> repeat(meter& m, Make make) {
-  clock::time_point start = clock::now();
-  while (m.takes_another()) {
-    static_cast<void>(co_await make());
-    start = m.record(start);
-  }
-}
 
 void check_length(std::size_t got, std::uint64_t wanted) {
   if (got == wanted) return;
@@ -48,7 +41,8 @@ link::link(cordma::runtime& rt, const job& what, cordma::connection conn)
       what_{what},
       qpn_{conn.verbs().num()},
       driver_{conn.qp().driver()},
-      memory_{rt.memory().allocate_zeroed(slots(what) * what.size_bytes)},
+      memory_{what.is_bidirectional ? shared_memory(rt, what)
+                                    : rt.memory().allocate_zeroed(slots(what) * what.size_bytes)},
       credits_{receives(what)} {
   if (what.op == operation::rpc) {
     caller_ = cordma::rpc::client{std::move(conn),
@@ -76,6 +70,20 @@ void link::learn(const remote_end& there) {
   }
 }
 
+cordma::task<> link::begin_reverse() {
+  if (!what_.is_bidirectional) co_return;
+  const auto named = memory_.remote_slice().encode();
+  cordma::local_mr words = rt_.memory().allocate_zeroed(named.size());
+  std::ranges::copy(named, words.bytes().begin());
+  co_await conn_.send(words.slice());
+}
+
+cordma::task<> link::end_reverse() {
+  if (!what_.is_bidirectional) co_return;
+  if (what_.is_endless) co_await conn_.send(cordma::const_local_mr_slice{});
+  static_cast<void>(co_await conn_.next_message());
+}
+
 cordma::local_mr_slice link::slot(std::uint32_t worker) {
   return memory_.slice(worker % slots(what_) * what_.size_bytes, what_.size_bytes);
 }
@@ -90,7 +98,8 @@ cordma::task<> link::run(meter& m) {
     co_return;
   }
   if (!uses_receives(what_.op)) co_return co_await run_workers(m);
-  if (what_.op == operation::xrc && !route_.initiator) route_ = co_await connect_xrc(rt_, conn_);
+  if (what_.op == operation::xrc && !route_.initiator)
+    route_ = co_await connect_xrc(rt_, what_, conn_);
   // Credits come for ever: the workers are done first, or the connection has ended.
   static_cast<void>(co_await cordma::when_any(run_workers(m), take_credits()));
 }
@@ -109,17 +118,8 @@ cordma::task<> link::run_worker(meter& m, std::uint32_t worker) {
     return what_.op == operation::rpc ? call_each(m, worker) : exchange_each(m, worker);
   }
   if (what_.op == operation::xrc) return send_each(m, worker);
-  const cordma::remote_mr_slice there = remote_slot(worker);
-  switch (over_rc(what_.op)) {
-    case operation::read: return repeat(m, [=, this] { return conn_.read(here, there); });
-    case operation::cas: return repeat(m, [=, this] { return conn_.compare_swap(there, 0, 0); });
-    case operation::faa: return repeat(m, [=, this] { return conn_.fetch_add(there, 1); });
-    case operation::atomic_write:
-      return repeat(m, [=, this] { return conn_.atomic_write(there, 1); });
-    case operation::send:
-    case operation::write_imm: return send_each(m, worker);
-    default: return repeat(m, [=, this] { return conn_.write(here, there); });
-  }
+  if (uses_receives(what_.op)) return send_each(m, worker);
+  return repeat_one_sided(conn_, what_.op, m, here, remote_slot(worker));
 }
 
 cordma::task<> link::send_each(meter& m, std::uint32_t worker) {
@@ -127,7 +127,9 @@ cordma::task<> link::send_each(meter& m, std::uint32_t worker) {
   const bool is_write = over_rc(what_.op) == operation::write_imm;
   const cordma::remote_mr_slice there = is_write ? remote_slot(worker) : cordma::remote_mr_slice{};
   clock::time_point start = clock::now();
-  while (m.takes_another()) {
+  while (m.takes_another(start)) {
+    while (m.is_early(start)) co_await cordma::sleep_until(m.next_wake(start));
+    if (!m.begins(start)) break;
     co_await credits_.acquire();
     if (what_.op == operation::xrc) {
       co_await route_.initiator.to(route_.inbox).send(here);
@@ -167,7 +169,9 @@ cordma::task<> link::take_late_credits() {
 cordma::task<> link::call_each(meter& m, std::uint32_t worker) {
   const bytes said = slot(worker).bytes();
   clock::time_point start = clock::now();
-  while (m.takes_another()) {
+  while (m.takes_another(start)) {
+    while (m.is_early(start)) co_await cordma::sleep_until(m.next_wake(start));
+    if (!m.begins(start)) break;
     const auto reply = co_await caller_.call<echo>(said);
     check_length(reply->size(), said.size());
     start = m.record(start);
@@ -179,7 +183,9 @@ cordma::task<> link::call_each(meter& m, std::uint32_t worker) {
 cordma::task<> link::exchange_each(meter& m, std::uint32_t worker) {
   const cordma::const_local_mr_slice said = slot(worker);
   clock::time_point start = clock::now();
-  while (m.takes_another()) {
+  while (m.takes_another(start)) {
+    while (m.is_early(start)) co_await cordma::sleep_until(m.next_wake(start));
+    if (!m.begins(start)) break;
     co_await stream_.send(said);
     const cordma::stream_message answer = co_await stream_.receive();
     check_length(answer.size_bytes(), said.size_bytes());

@@ -31,6 +31,10 @@ class link {
 
   /// Operations, as many at once as the job's depth, until `m` takes no more. \errors theirs.
   cordma::task<> run(meter& m);
+  /// Lends the memory to the server of a job in both directions, which begins its operations.
+  cordma::task<> begin_reverse();
+  /// Waits until the operations of the server have ended; those of an endless job end now.
+  cordma::task<> end_reverse();
   cordma::task<> close();
 
  private:

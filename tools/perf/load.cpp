@@ -1,5 +1,8 @@
 #include "load.hpp"
 
+#include "cpu_list.hpp"
+#include "meter_limits.hpp"
+
 #include <cordma/coro/scope.hpp>
 
 #include <algorithm>
@@ -13,17 +16,16 @@ struct load::seat {
   cordma::event go{};
   driver_list drivers{};
   meter warming{}, measuring{};
+  std::atomic<bool> is_measuring{false};
   counters cost{};
 };
 
 namespace {
 
-cordma::runtime_group_options group_options(const job& what, const std::string& device) {
-  return {.each =
-              [&what, &device](unsigned) {
-                return cordma::runtime_options{.device = device, .cq = {.mode = what.mode}};
-              },
-          .threads = what.threads};
+cordma::runtime_group_options group_options(const job& what, const client_options& options) {
+  return {.each = [&what, &options](unsigned) { return options.device.runtime_options(what.mode); },
+          .threads = what.threads,
+          .pin = cpus_for(options.pin, 0, what.threads)};
 }
 
 const remote_end& remote_end_of(const std::vector<remote_end>& remote_ends, const link& l) {
@@ -37,12 +39,13 @@ const remote_end& remote_end_of(const std::vector<remote_end>& remote_ends, cons
 
 }  // namespace
 
-load::load(cordma::executor& executor, const job& what, const std::string& device,
+load::load(cordma::executor& executor, const job& what, const client_options& options,
            cordma::endpoint server)
     : executor_{executor},
       what_{what},
       server_{std::move(server)},
-      threads_{group_options(what, device)} {
+      is_stopped_{options.is_stopped},
+      threads_{group_options(what, options)} {
   for (unsigned i = 0; i < what.threads; ++i) {
     seats_.push_back(std::make_unique<seat>());
     seats_.back()->index = i;
@@ -70,10 +73,6 @@ std::uint32_t load::connections_of(unsigned index) const noexcept {
   return what_.connections / what_.threads + (index < what_.connections % what_.threads ? 1 : 0);
 }
 
-std::uint64_t load::share_of(std::uint64_t operations, unsigned index) const noexcept {
-  return operations / what_.threads + (index < operations % what_.threads ? 1 : 0);
-}
-
 void load::go(std::vector<remote_end> remote_ends) {
   remote_ends_ = std::move(remote_ends);
   for (const auto& s : seats_) {
@@ -96,7 +95,9 @@ cordma::task<> load::live(cordma::runtime& rt, unsigned index) {
   executor_.post([this]() noexcept { one_connected(); });
   co_await here.go.wait();
   for (const auto& l : links) l->learn(remote_end_of(remote_ends_, *l));
+  for (const auto& l : links) co_await l->begin_reverse();
   co_await measure(rt, here, links);
+  for (const auto& l : links) co_await l->end_reverse();
   for (const auto& l : links) co_await l->close();
 }
 
@@ -108,16 +109,13 @@ cordma::task<> load::measure(cordma::runtime& rt, seat& here,
       co_return;
     });
   };
-  const std::uint64_t mine =
-      what_.operations != 0 ? share_of(what_.operations, here.index) : meter::unlimited;
-  const std::chrono::nanoseconds longest =
-      what_.operations != 0 ? std::chrono::nanoseconds::max() : what_.duration;
-  here.warming.begin(std::min(warm_up_operations, mine),
-                     std::min<std::chrono::nanoseconds>(warm_up_time, longest));
+  const meter::limits until = limits_of(what_, here.index, what_.threads, is_stopped_);
+  here.warming.begin(warm_up_of(what_, until));
   co_await run_all(here.warming);
 
   const counters before = read_counters(rt, here.drivers);
-  here.measuring.begin(mine, longest);
+  here.measuring.begin(until);
+  here.is_measuring.store(true, std::memory_order_relaxed);
   co_await run_all(here.measuring);
   here.cost = read_counters(rt, here.drivers) - before;
 }
@@ -130,6 +128,8 @@ measured load::result() const {
     all.latencies.add(s->measuring.latencies());
     all.cost += s->cost;
     all.warm_up_operations += s->warming.done();
+    all.lateness.add(s->measuring.lateness());
+    all.missed += s->measuring.missed();
     began = std::min(began, s->measuring.began());
     ended = std::max(ended, s->measuring.now());
   }
@@ -140,6 +140,17 @@ measured load::result() const {
 std::uint64_t load::done() const noexcept {
   std::uint64_t all = 0;
   for (const auto& s : seats_) all += s->measuring.done();
+  return all;
+}
+
+bool load::is_measuring() const noexcept {
+  return std::ranges::all_of(
+      seats_, [](const auto& s) { return s->is_measuring.load(std::memory_order_relaxed); });
+}
+
+histogram load::snapshot() const {
+  histogram all;
+  for (const auto& s : seats_) all.add(s->measuring.latencies().snapshot());
   return all;
 }
 

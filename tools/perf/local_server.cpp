@@ -29,9 +29,7 @@ int serve(server_options options, int to_parent) {
   options.is_quiet = true;
   bool is_told = false;
   try {
-    cordma::runtime_options on;
-    on.device = options.device;
-    cordma::runtime control{std::move(on)};
+    cordma::runtime control{options.device.runtime_options()};
     server here{control, options};
     tell(to_parent, here.local_endpoint().port);
     is_told = true;
@@ -54,6 +52,8 @@ local_server::local_server(server_options options) {
   if (pid_ == 0) {
     ::close(fds[0]);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // A terminal sends these to both processes; the parent decides when its job ends.
+    for (const int number : {SIGINT, SIGTERM}) static_cast<void>(std::signal(number, SIG_IGN));
     if (::getppid() != parent) ::_exit(1);  // The parent died before prctl().
     ::_exit(serve(std::move(options), fds[1]));
   }

@@ -37,6 +37,12 @@ struct remote_ends_of : cordma::rpc::method<"perf.places", std::uint32_t, std::v
 /// The server's cost of a job that is over.
 struct ended {
   std::uint64_t cpu_ns = 0;
+  // The server's own operations of a job in both directions, all connections together.
+  std::uint64_t operations = 0;
+  std::uint64_t time_ns = 0;
+  std::uint64_t p50_ns = 0;
+  std::uint64_t p99_ns = 0;
+  std::uint64_t max_ns = 0;
 };
 struct end_job : cordma::rpc::method<"perf.end", std::uint32_t, ended> {};
 

@@ -1,7 +1,8 @@
 #include "options.hpp"
 
 #include "collective_arguments.hpp"
-#include "compare.hpp"
+#include "cpu_list.hpp"
+#include "job_arguments.hpp"
 #include "size.hpp"
 
 #include <CLI/CLI.hpp>
@@ -13,62 +14,14 @@
 namespace perf {
 namespace {
 
-/// The options as the user writes them.
-struct texts {
-  std::string op = "write", size, depth, mode, duration = "2", operations = "0", host;
-  std::string memory = "2G";
-  std::uint32_t connections = 0, threads = 1;
-  std::uint16_t port = port_default;
-};
-
-void add_job_options(CLI::App& to, texts& t, options& o) {
-  to.add_option("--op", t.op,
-                "write (default), read, send, write-imm, cas, faa, atomic-write, rpc, stream, ud, "
-                "multicast, xrc; over UC: uc-write, uc-send, uc-write-imm");
-  to.add_option("--size", t.size, "Bytes, 8 to 1G, or a sweep as 8:64K; default 64");
-  to.add_option("--depth", t.depth, "Operations at once on a connection, 1 to 1024, or a sweep");
-  to.add_option("--connections", t.connections, "In all; default one a thread");
-  to.add_option("--threads", t.threads, "On each side, each with a runtime of its own; default 1");
-  to.add_option("--mode", t.mode, "event (default), busy or adaptive");
-  to.add_option("--duration", t.duration, "Seconds of each line; default 2");
-  to.add_option("--operations", t.operations, "As many instead, whatever time they take");
-  to.add_option("--device", o.device, "Default: the first that is active, else soft0");
+void add_output_options(CLI::App& to, options& o) {
   to.add_option("--json", o.json_file, "Write the results to this file, too");
-  to.add_option("--plot", o.plot_file, "Draw latency against load: depths 1 to --depth (64)");
-}
-
-std::uint32_t narrow(const char* name, std::uint64_t value, std::uint32_t most) {
-  if (value <= most) return std::uint32_t(value);
-  throw std::invalid_argument{std::string{name} + ' ' + size_text(value) + ": it goes up to " +
-                              size_text(most)};
-}
-
-/// A plot needs several loads.
-std::string depth_text(const texts& t, const options& o) {
-  if (o.plot_file.empty()) return t.depth.empty() ? "1" : t.depth;
-  if (t.depth.empty()) return "1:64";
-  return t.depth.find(':') == std::string::npos ? "1:" + t.depth : t.depth;
-}
-
-void make_jobs(const texts& t, options& o) {
-  job j{.op = parse_operation(t.op),
-        .connections = t.connections != 0 ? t.connections : t.threads,
-        .threads = t.threads,
-        .operations = parse_size("--operations", t.operations),
-        .duration = parse_seconds(t.duration)};
-  const std::string mode = t.mode.empty() ? (o.has_baseline ? "busy" : "event") : t.mode;
-  j.mode = parse_mode(mode);
-  const std::string size = t.size.empty() ? (is_atomic(j.op) ? "8" : "64") : t.size;
-  const auto depths = parse_sweep("--depth", depth_text(t, o));
-  for (const std::uint64_t size_bytes : parse_sweep("--size", size)) {
-    for (const std::uint64_t depth : depths) {
-      j.size_bytes = size_bytes;
-      j.depth = narrow("--depth", depth, job::depth_max);
-      check(j);
-      if (o.has_baseline) check_comparable(j);
-      o.jobs.push_back(j);
-    }
-  }
+  to.add_option("--csv", o.csv_file, "Write the results to this file, too, a row for each line");
+  to.add_option("--histogram", o.histogram_file, "Write all latencies to this file, as CSV");
+  to.add_option("--plot", o.plot_file,
+                "Draw latency against load: depths 1 to --depth (64), or the rates of --rate");
+  to.add_flag_callback(
+      "--gbits", [&o] { o.client.unit = speed_unit::gigabits; }, "Print Gbit/s, not GB/s");
 }
 
 /// HOST or HOST:PORT; of a bare IPv6 address the colons are its own.
@@ -76,6 +29,25 @@ cordma::endpoint parse_server(const std::string& text, std::uint16_t port) {
   const auto colons = std::ranges::count(text, ':');
   if (colons == 1 || text.starts_with('[')) return cordma::endpoint::parse(text);
   return {text, port};
+}
+
+void read_side(options& o, const side_arguments& here) {
+  o.client.device = here.read_device();
+  o.client.pin = here.read_pin();
+  if (!o.has_baseline) return;
+  const auto refuse = [](const char* option) {
+    throw std::invalid_argument{std::string{option} +
+                                ": the raw loop of --baseline has none; leave it out"};
+  };
+  if (o.client.device.port != 0) refuse("--ib-port");
+  if (o.client.device.gid_index) refuse("--gid-index");
+  if (!o.client.pin.empty()) refuse("--pin");
+}
+
+/// With `--local` the client's threads have the first CPUs, and the server's those behind.
+void check_pin(const options& o) {
+  const std::size_t sides = o.role == role::local ? 2 : 1;
+  static_cast<void>(cpus_for(o.client.pin, 0, sides * o.jobs.front().threads));
 }
 
 /// `--local` is another name of `local`, and `--collectives` of `collectives`.
@@ -95,23 +67,30 @@ std::vector<std::string> arguments_of(int argc, char** argv) {
 
 options parse_options(int argc, char** argv) {
   options o;
-  texts t;
+  job_arguments jobs;
+  side_arguments here, there;
+  std::string host, memory = "2G";
+  std::uint16_t port = port_default;
   CLI::App app{"Measures cordma: throughput, latency and what an operation costs", "cordma-perf"};
   CLI::App* const server = app.add_subcommand("server", "Serve clients until it is killed");
-  server->add_option("--device", o.server.device, "Default: the first that is active, else soft0");
+  there.add_to(*server);
   server->add_option("--host", o.server.host, "Listen here; default 127.0.0.1, 0.0.0.0 is all");
-  server->add_option("--port", t.port, "Default 7471; 0: any, it is printed");
+  server->add_option("--port", port, "Default 7471; 0: any, it is printed");
   server->add_option("--data-port", o.server.data_port, "Of measured connections; default any");
-  server->add_option("--memory", t.memory, "That a client's job may take here; default 2G");
+  server->add_option("--memory", memory, "That a client's job may take here; default 2G");
   server->add_option("--threads", o.server.threads_max, "That a job may take; default: CPUs");
   CLI::App* const client = app.add_subcommand("client", "Measure with a server");
-  client->add_option("HOST", t.host, "HOST or HOST:PORT")->required();
-  client->add_option("--port", t.port, "The server's; default 7471");
-  add_job_options(*client, t, o);
+  client->add_option("HOST", host, "HOST or HOST:PORT")->required();
+  client->add_option("--port", port, "The server's; default 7471");
+  jobs.add_to(*client);
+  here.add_to(*client);
+  add_output_options(*client, o);
   CLI::App* const local = app.add_subcommand("local", "Both ends here; or --local");
-  local->add_option("--memory", t.memory, "That a job may take on each side; default 2G");
+  local->add_option("--memory", memory, "That a job may take on each side; default 2G");
   local->add_flag("--baseline", o.has_baseline, "By turns with a raw verbs loop, in one process");
-  add_job_options(*local, t, o);
+  jobs.add_to(*local);
+  here.add_to(*local);
+  add_output_options(*local, o);
   collective_arguments collectives{app};
   try {
     app.parse(arguments_of(argc, argv));
@@ -130,15 +109,21 @@ options parse_options(int argc, char** argv) {
     o.collectives = collectives.read();
     return o;
   }
-  o.server.memory_bytes_max = parse_size("--memory", t.memory);
-  o.server.port = t.port;
+  o.server.memory_bytes_max = parse_size("--memory", memory);
+  o.server.port = port;
   if (server->parsed()) {
     o.role = role::server;
+    o.server.device = there.read_device();
+    o.server.pin = there.read_pin();
     return o;
   }
-  make_jobs(t, o);
   o.role = client->parsed() ? role::client : role::local;
-  if (client->parsed()) o.to = parse_server(t.host, t.port);
+  read_side(o, here);
+  o.jobs = jobs.read(o.has_baseline, !o.plot_file.empty());
+  o.limits = jobs.read_limits(o.jobs, o.has_baseline);
+  o.client.report_every = jobs.read_report_every();
+  check_pin(o);
+  if (client->parsed()) o.to = parse_server(host, port);
   return o;
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 
 #include "collective_plan.hpp"
-#include "job.hpp"
+#include "limits.hpp"
+#include "load.hpp"
 #include "server.hpp"
 
 #include <cordma/connection/endpoint.hpp>
@@ -19,12 +20,12 @@ struct options {
   std::string help{};  ///< the text to print for `help`
   server_options server{};
   // For a client, and for both ends in one command.
-  std::string device{};
+  client_options client{};
   cordma::endpoint to{};
   std::vector<job> jobs{};
   bool has_baseline = false;
-  std::string json_file{};
-  std::string plot_file{};
+  std::vector<limit> limits{};
+  std::string json_file{}, csv_file{}, histogram_file{}, plot_file{};
   collectives_options collectives{};
 };
 

@@ -8,7 +8,8 @@
 
 namespace perf {
 
-/// A line on stderr that says how far something is, where that is a terminal; gone when this is.
+/// A line on stderr that says how far something is. On a terminal the line is replaced by the next
+/// one, and gone when this is. Elsewhere each is a line of its own, and there are few.
 class progress_line {
  public:
   progress_line();
@@ -16,14 +17,19 @@ class progress_line {
   progress_line& operator=(const progress_line&) = delete;
   ~progress_line();
 
-  [[nodiscard]] bool is_seen() const noexcept { return is_seen_; }
+  /// Returns the time between two lines.
+  [[nodiscard]] std::chrono::milliseconds pause() const noexcept;
+  /// Shows a line, unless the pause since the last one is not over.
+  void show_if_due(const std::string& text);
   void show(const std::string& text);
 
  private:
-  const bool is_seen_;
+  const bool is_terminal_;
+  clock::time_point last_;
 };
 
-/// Prints how far `threads` are, until it is stopped.
-cordma::task<> show_progress(job what, const load& threads);
+/// Prints how far `threads` are on stderr, until it is stopped. If the options have a time between
+/// reports, prints a row on stdout after each such time instead.
+cordma::task<> show_progress(job what, const load& threads, const client_options& options);
 
 }  // namespace perf

@@ -31,6 +31,7 @@ std::uint32_t receive_count(const job& what) {
 
 verbs::queue_pair_capabilities capabilities(const job& what) {
   verbs::queue_pair_capabilities wanted;
+  if (what.path.inline_bytes) wanted.inline_max = *what.path.inline_bytes;
   wanted.send_wr_max = std::max(wanted.send_wr_max, 2 * what.depth + spare_requests);
   wanted.recv_wr_max = std::max(wanted.recv_wr_max, receive_count(what));
   return wanted;

@@ -1,6 +1,7 @@
 #include "server.hpp"
 
 #include "counters.hpp"
+#include "cpu_list.hpp"
 #include "server_side.hpp"
 #include "size.hpp"
 
@@ -9,6 +10,7 @@
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/io/socket_address.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <stdexcept>
 
@@ -34,14 +36,12 @@ cordma::rpc::server_options control_options() {
 /// The job that is measured now. Destroying it stops its threads and waits for them. A wait for the
 /// requests of a client that died lasts two seconds at most (`connection_options::close_timeout`).
 struct server::running_job {
-  running_job(const session& by, std::uint32_t n, const job& of, const std::string& device)
-      : owner{&by}, number{n}, what{of}, threads{group_options(of, device)} {}
-  static cordma::runtime_group_options group_options(const job& of, const std::string& device) {
-    return {.each =
-                [&of, &device](unsigned) {
-                  return cordma::runtime_options{.device = device, .cq = {.mode = of.mode}};
-                },
-            .threads = of.threads};
+  running_job(const session& by, std::uint32_t n, const job& of, const server_options& on)
+      : owner{&by}, number{n}, what{of}, threads{group_options(of, on)} {}
+  static cordma::runtime_group_options group_options(const job& of, const server_options& on) {
+    return {.each = [&of, &on](unsigned) { return on.device.runtime_options(of.mode); },
+            .threads = of.threads,
+            .pin = cpus_for(on.pin, on.pin_first, of.threads)};
   }
 
   const session* const owner;
@@ -49,6 +49,8 @@ struct server::running_job {
   const job what;
   std::vector<remote_end> remote_ends{};
   std::string failure{};
+  reverse_measured reverse{.began = clock::time_point::max(), .ended = clock::time_point::min()};
+  std::uint32_t reversed = 0;              ///< Connections whose reverse load has ended.
   std::chrono::nanoseconds cpu_before{0};  ///< When all was set up.
   cordma::runtime_group threads;
 };
@@ -74,13 +76,15 @@ class server::session {
  private:
   cordma::task<opened> open(job_frame f) {
     const opened o = owner_.open(*this, f);
-    time_left_ = decode(f).duration + time_besides;
+    const job what = decode(f);
+    time_left_ = what.duration + what.warm_up.value_or(warm_up_time) + time_besides;
+    is_endless_ = what.is_endless;
     ended_.reset();
     begun_.set();
     co_return o;
   }
   cordma::task<ended> end(std::uint32_t number) {
-    const ended e = owner_.end(*this, number);
+    const ended e = co_await owner_.end(*this, number);
     ended_.set();
     co_return e;
   }
@@ -89,6 +93,10 @@ class server::session {
     for (;;) {
       co_await begun_.wait();
       begun_.reset();
+      if (is_endless_) {
+        co_await ended_.wait();
+        continue;
+      }
       const auto in_time =
           co_await cordma::as_result(cordma::with_timeout(ended_.wait(), time_left_));
       if (in_time.is_cancelled()) throw cordma::cancelled{};
@@ -101,6 +109,7 @@ class server::session {
   cordma::rpc::server calls_;
   cordma::event begun_, ended_;
   std::chrono::milliseconds time_left_{};
+  bool is_endless_ = false;
 };
 
 server::server(cordma::runtime& control, server_options options)
@@ -175,6 +184,7 @@ void server::check_room(const job& what) const {
                                 std::to_string(threads_max) +
                                 "; use fewer, or start it with more --threads"};
   }
+  static_cast<void>(cpus_for(options_.pin, options_.pin_first, what.threads));
 }
 
 opened server::open(const session& by, const job_frame& frame) {
@@ -186,7 +196,8 @@ opened server::open(const session& by, const job_frame& frame) {
   }
   const std::uint32_t number = ++numbers_;
   is_ready_.reset();
-  running_ = std::make_unique<running_job>(by, number, what, options_.device);
+  is_reversed_.reset();
+  running_ = std::make_unique<running_job>(by, number, what, options_);
   cordma::serve_options limits;
   limits.connections_max = what.connections;
   limits.connections = connection_options(what);
@@ -198,7 +209,13 @@ opened server::open(const session& by, const job_frame& frame) {
   const teller tell = [this, number](const remote_end& where) {
     control_.executor().post([this, number, where]() noexcept { ready(number, where); });
   };
-  const auto serve = [what, tell](cordma::runtime& rt, unsigned, cordma::connection conn) {
+  const reverse_teller tell_reverse = [this, number](const reverse_measured& measured) {
+    control_.executor().post([this, number, measured]() noexcept { reversed(number, measured); });
+  };
+  const auto serve = [what, tell, tell_reverse](cordma::runtime& rt, unsigned,
+                                                cordma::connection conn) {
+    if (what.is_bidirectional)
+      return serve_both_directions(rt, what, tell, tell_reverse, std::move(conn));
     return serve_connection(rt, what, tell, std::move(conn));
   };
   try {
@@ -229,12 +246,20 @@ cordma::task<std::vector<std::byte>> server::remote_ends(const session& by, std:
   co_return std::vector<std::byte>(all.begin(), all.end());
 }
 
-ended server::end(const session& by, std::uint32_t number) {
-  const running_job& j = job_of(by, number);
-  const ended e{.cpu_ns = std::uint64_t((process_cpu_time() - j.cpu_before).count())};
+cordma::task<ended> server::end(const session& by, std::uint32_t number) {
+  if (job_of(by, number).what.is_bidirectional) co_await is_reversed_.wait();
+  const running_job& j = job_of(by, number);  // The job may be another by then.
+  if (!j.failure.empty() && j.what.is_bidirectional) throw std::runtime_error{j.failure};
+  ended e{.cpu_ns = std::uint64_t((process_cpu_time() - j.cpu_before).count())};
+  const histogram& h = j.reverse.latencies;
+  e.operations = h.count();
+  e.time_ns = std::uint64_t(std::max<std::int64_t>((j.reverse.ended - j.reverse.began).count(), 0));
+  e.p50_ns = std::uint64_t(h.at(0.5).count());
+  e.p99_ns = std::uint64_t(h.at(0.99).count());
+  e.max_ns = std::uint64_t(h.max().count());
   running_.reset();
   is_ready_.set();
-  return e;
+  co_return e;
 }
 
 void server::drop_job_of(const session& by) noexcept {
@@ -247,11 +272,21 @@ void server::ready(std::uint32_t number, const remote_end& where) {
   if (running_->remote_ends.size() == running_->what.connections) is_ready_.set();
 }
 
+void server::reversed(std::uint32_t number, const reverse_measured& measured) {
+  if (running_ == nullptr || running_->number != number) return;
+  running_job& j = *running_;
+  j.reverse.latencies.add(measured.latencies);
+  j.reverse.began = std::min(j.reverse.began, measured.began);
+  j.reverse.ended = std::max(j.reverse.ended, measured.ended);
+  if (++j.reversed == j.what.connections) is_reversed_.set();
+}
+
 void server::failed(std::uint32_t number, const std::string& why) {
   if (running_ == nullptr || running_->number != number) return;
   complain(running_->owner->client_name(), why);
   if (running_->failure.empty()) running_->failure = why;
   is_ready_.set();
+  is_reversed_.set();
 }
 
 }  // namespace perf

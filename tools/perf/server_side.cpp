@@ -15,13 +15,6 @@ using cordma::verbs::access;
 
 remote_end remote_end_of(const cordma::connection& conn) { return {.qpn = conn.peer_qpn()}; }
 
-cordma::local_mr shared_memory(cordma::runtime& rt, const job& what) {
-  return rt
-      .memory(access::local_write | access::remote_read | access::remote_write |
-              access::remote_atomic)
-      .allocate_zeroed(slots(what) * what.size_bytes);
-}
-
 /// A connection that the client closed has ended as it should.
 void check_end(const cordma::connection& conn, const cordma::failure& why) {
   if (!conn.was_closed_by_peer()) throw cordma::error{conn.why_lost().value_or(why)};
@@ -34,8 +27,7 @@ cordma::task<> lend_memory(cordma::runtime& rt, const job& what, const teller& t
   remote_end here = remote_end_of(conn);
   here.memory = memory.remote_slice().encode();
   tell(here);
-  const auto nothing = co_await cordma::as_result(conn.next_message());  // There are no receives.
-  if (nothing.has_failure()) check_end(conn, nothing.failure());
+  co_await wait_for_end(conn);
 }
 
 /// Takes messages, and gives the receives back to the client's credits, half of them at a time.
@@ -91,6 +83,18 @@ cordma::task<> serve_stream(const job& what, const teller& tell, cordma::connect
 }
 
 }  // namespace
+
+cordma::local_mr shared_memory(cordma::runtime& rt, const job& what) {
+  return rt
+      .memory(access::local_write | access::remote_read | access::remote_write |
+              access::remote_atomic)
+      .allocate_zeroed(slots(what) * what.size_bytes);
+}
+
+cordma::task<> wait_for_end(cordma::connection& conn) {
+  const auto nothing = co_await cordma::as_result(conn.next_message());
+  if (nothing.has_failure()) check_end(conn, nothing.failure());
+}
 
 cordma::task<> serve_connection(cordma::runtime& rt, job what, teller tell,
                                 cordma::connection conn) {

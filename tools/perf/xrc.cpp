@@ -13,6 +13,14 @@ namespace {
 
 using cordma::verbs::queue_pair_type;
 
+cordma::connection_options options_over(const cordma::runtime& rt, const job& what,
+                                        queue_pair_type transport) {
+  cordma::connection_options made = rt.connection_defaults();
+  made.transport = transport;
+  apply(what.path, made);
+  return made;
+}
+
 /// Sends the number of a pool, and the information of a prepared connection.
 cordma::task<> say(cordma::runtime& rt, cordma::connection& beside, std::uint32_t inbox,
                    std::string text) {
@@ -50,9 +58,9 @@ cordma::task<> take_all(cordma::shared_receives& pool, cordma::connection& besid
 
 }  // namespace
 
-cordma::task<xrc_route> connect_xrc(cordma::runtime& rt, cordma::connection& beside) {
+cordma::task<xrc_route> connect_xrc(cordma::runtime& rt, job what, cordma::connection& beside) {
   cordma::prepared_connection mine =
-      rt.prepare_connection({.transport = queue_pair_type::xrc_initiator});
+      rt.prepare_connection(options_over(rt, what, queue_pair_type::xrc_initiator));
   co_await say(rt, beside, 0, mine.info());
   const greeting there = co_await hear(beside);
   cordma::connection initiator = co_await mine.connect(there.text);
@@ -65,8 +73,9 @@ cordma::task<> serve_xrc(cordma::runtime& rt, job what, teller tell, cordma::con
                                                      .buffer_bytes = what.size_bytes,
                                                      .for_messages = true,
                                                      .xrc_domain = &domain});
-  cordma::prepared_connection mine =
-      rt.prepare_connection({.transport = queue_pair_type::xrc_target, .xrc_domain = &domain});
+  cordma::connection_options options = options_over(rt, what, queue_pair_type::xrc_target);
+  options.xrc_domain = &domain;
+  cordma::prepared_connection mine = rt.prepare_connection(options);
   cordma::local_mr words = rt.memory().allocate_zeroed(xrc_route::greeting_bytes);
   beside.post_recv(words.slice());
   tell({.qpn = beside.peer_qpn()});

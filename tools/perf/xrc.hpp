@@ -23,7 +23,7 @@ struct xrc_route {
 
 /// Connects an initiator with the target of `serve_xrc`, which waits at the other end of `beside`.
 /// The next receive there has `greeting_bytes`.
-cordma::task<xrc_route> connect_xrc(cordma::runtime& rt, cordma::connection& beside);
+cordma::task<xrc_route> connect_xrc(cordma::runtime& rt, job what, cordma::connection& beside);
 /// Takes the messages of an initiator, and returns credits on `beside`.
 cordma::task<> serve_xrc(cordma::runtime& rt, job what, teller tell, cordma::connection beside);
 
