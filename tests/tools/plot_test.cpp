@@ -127,23 +127,104 @@ TEST_CASE("a size has a line for its p50 and one for its p99, with a point for e
   CHECK(lines[0].points[0].y < lines[1].points[0].y);
 }
 
-TEST_CASE("a sweep of all sizes has a colour for each, and a legend that is all on the drawing",
-          "[tools]") {
+TEST_CASE("a rate is a point of its size's line, and labelled with it", "[tools]") {
+  std::vector<result> sweep{measured_at(64, 100, 1), measured_at(64, 200, 1)};
+  sweep[0].what.rate = 1000;
+  sweep[1].what.rate = 20'000;
+  const std::vector<plot_line> lines = lines_of(sweep);
+  REQUIRE(lines.size() == 2);
+  REQUIRE(lines[0].points.size() == 2);
+  CHECK(lines[0].points[0].label == "1k");
+  CHECK(lines[0].points[1].label == "20k");
+}
+
+namespace {
+
+/// Results of some sizes from 8 on, each at two depths.
+std::vector<result> sweep_of(std::size_t sizes) {
   std::vector<result> sweep;
-  for (std::uint64_t bytes = 8; bytes <= (std::uint64_t{1} << 30); bytes *= 2) {
+  for (std::size_t i = 0; i < sizes; ++i) {
     for (const std::uint32_t depth : {1u, 8u}) {
       sweep.push_back(measured_at(depth, 100, 1));
-      sweep.back().what.size_bytes = bytes;
+      sweep.back().what.size_bytes = std::uint64_t{8} << i;
     }
   }
-  const std::string svg = draw_svg("title", lines_of(sweep));
+  return sweep;
+}
+
+struct label {
+  double y;
+  std::string colour;
+};
+
+/// Gives the text element that has exactly this text.
+label label_of(const std::string& svg, const std::string& name) {
+  const std::size_t end = svg.find('>' + name + "</text>");
+  REQUIRE(end != std::string::npos);
+  const std::string tag = svg.substr(svg.rfind("<text", end), end - svg.rfind("<text", end)) + '>';
+  const std::vector<std::string> fill = values_of(tag, "<text", "fill=\"");
+  return {std::stod(values_of(tag, "<text", " y=\"").front()), fill.empty() ? "" : fill.front()};
+}
+
+}  // namespace
+
+TEST_CASE("ten lines have each a colour, and a name in it at the end, none over another",
+          "[tools]") {
+  // All lines end in one point, so the names have to move.
+  const std::string svg = draw_svg("title", lines_of(sweep_of(10)));
   CHECK(fault_in(svg) == "");
   const std::vector<std::string> curves = values_of(svg, "<polyline", "stroke=\"");
-  REQUIRE(curves.size() == 56);
-  CHECK(std::set<std::string>{curves.begin(), curves.end()}.size() == 28);
-  const double height = std::stod(values_of(svg, "<svg", "height=\"").front());
-  for (const std::string& y : values_of(svg, "<text", " y=\"")) CHECK(std::stod(y) < height);
-  // p50 and p99 of a size are told apart by the dashes.
+  REQUIRE(curves.size() == 20);
+  CHECK(std::set<std::string>{curves.begin(), curves.end()}.size() == 10);
+  std::vector<double> y;
+  for (const char* size : {"8", "16", "32", "64", "128", "256", "512", "1K", "2K", "4K"}) {
+    const label l = label_of(svg, std::string{"write "} + size);
+    CHECK(l.colour == curves[2 * y.size()]);  // A p50 and a p99 of each size.
+    y.push_back(l.y);
+  }
+  std::ranges::sort(y);
+  for (std::size_t i = 1; i < y.size(); ++i) CHECK(y[i] - y[i - 1] >= 12);
+  CHECK(y.front() >= 50);
+  CHECK(y.back() <= 430);
+  CHECK(values_of(svg, "<polyline", "stroke-dasharray=\"").size() == 10);
+  CHECK_THAT(svg, Contains("p50</text>") && Contains("p99</text>"));
+}
+
+TEST_CASE("a sweep of all sizes has a panel for each, all on the drawing and on one scale",
+          "[tools]") {
+  const std::string svg = draw_svg("title", lines_of(sweep_of(28)));
+  CHECK(fault_in(svg) == "");
+  REQUIRE(values_of(svg, "<polyline", "stroke=\"").size() == 56);
   CHECK(values_of(svg, "<polyline", "stroke-dasharray=\"").size() == 28);
-  CHECK_THAT(svg, Contains("write 1G</text>") && Contains("p99</text>"));
+  CHECK_THAT(svg,
+             Contains("write 8</text>") && Contains("write 1G</text>") && Contains("p99</text>"));
+  const double height = std::stod(values_of(svg, "<svg", "height=\"").front());
+  const double width = std::stod(values_of(svg, "<svg", "width=\"").front());
+  for (const std::string& y : values_of(svg, "<text", " y=\"")) CHECK(std::stod(y) < height);
+  // Equal values lie at equal distances from the panels' corners, which are a step apart.
+  const auto points = values_of(svg, "<circle", "cx=\""),
+             levels = values_of(svg, "<circle", "cy=\"");
+  REQUIRE(points.size() == 112);
+  std::set<std::string> corners;
+  for (std::size_t i = 0; i < points.size(); i += 4) {
+    CHECK(std::stod(points[i]) < width);
+    CHECK(std::stod(levels[i]) < height);
+    corners.insert(points[i] + ' ' + levels[i]);
+  }
+  CHECK(corners.size() == 28);
+  const double step = std::stod(points[4]) - std::stod(points[0]);
+  CHECK(std::stod(points[8]) - std::stod(points[4]) == Approx(step).margin(0.2));
+  CHECK(step > 100);
+  CHECK(levels[0] == levels[4]);
+}
+
+TEST_CASE("positions are spread until neighbours have a gap, in their order and bounds",
+          "[tools]") {
+  using list = std::vector<double>;
+  CHECK(spread({}, 10, 0, 100).empty());
+  CHECK(spread({20, 50}, 10, 0, 100) == list{20, 50});
+  CHECK(spread({20, 20, 20}, 10, 0, 100) == list{10, 20, 30});
+  CHECK(spread({20, 20, 60}, 10, 0, 100) == list{15, 25, 60});
+  CHECK(spread({95, 96, 97}, 10, 0, 100) == list{80, 90, 100});
+  CHECK(spread({-5, 1}, 10, 0, 100) == list{0, 10});
 }

@@ -81,7 +81,8 @@ void report(const options& o, const std::string& device, const std::vector<resul
   if (o.plot_file.empty()) return;
   const std::vector<plot_line> lines = lines_of(results);
   std::string title = "cordma-perf on " + device + ", " + to_string(results.front().what.mode);
-  if (labels_points(lines)) title += "; beside the points: depth";
+  if (labels_points(lines))
+    title += o.jobs.front().rate != 0 ? "; beside the points: rate" : "; beside the points: depth";
   write_file(o.plot_file, draw_svg(title, lines));
 }
 

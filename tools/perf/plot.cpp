@@ -1,174 +1,33 @@
 #include "plot.hpp"
 
+#include "plot_panel.hpp"
 #include "size.hpp"
+#include "svg.hpp"
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstdio>
+#include <utility>
 
 namespace perf {
+
+using svg::line_from;
+using svg::text_at;
+
 namespace {
 
-constexpr double width = 800, height_min = 480;
-constexpr double left = 80, right = 640, top = 50, bottom = 420;
-constexpr int ticks_wanted = 6;
-/// To be told apart by those who do not see all colours (Okabe and Ito).
-constexpr std::array<const char*, 7> colours{"#0072b2", "#d55e00", "#009e73", "#cc79a7",
-                                             "#e69f00", "#56b4e9", "#000000"};
-/// Colours of a scale from dark to light, like viridis, without those that white paper swallows.
-constexpr std::array<std::array<double, 3>, 5> shades{
-    {{68, 1, 84}, {59, 82, 139}, {33, 145, 140}, {94, 201, 98}, {210, 200, 20}}};
-constexpr double legend_step = 18;
+constexpr double width = 800, height_of_one = 480;
+constexpr plot_panel::frame whole{.left = 80, .right = 640, .top = 50, .bottom = 420};
+constexpr double label_gap = 14, label_offset = 24, letter_drop = 4;
+/// The first seven are told apart by those who do not see all colours (Okabe and Ito).
+constexpr std::array<const char*, 10> colours{"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                              "#e69f00", "#56b4e9", "#000000", "#7a5195",
+                                              "#8c564b", "#7f7f7f"};
 /// More groups than that would write over each other's points.
 constexpr std::size_t labelled_max = 3;
-
-std::string number(double value) {
-  std::array<char, 32> text;
-  std::snprintf(text.data(), text.size(), "%.4g", value);
-  return text.data();
-}
-
-/// 200000 is "200k".
-std::string load_text(double value) {
-  if (value >= 1e6) return number(value / 1e6) + 'M';
-  return value >= 1e3 ? number(value / 1e3) + 'k' : number(value);
-}
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return out;
-}
-
-std::string at(const char* x_name, double x, const char* y_name, double y) {
-  std::array<char, 80> text;
-  std::snprintf(text.data(), text.size(), R"( %s="%.1f" %s="%.1f")", x_name, x, y_name, y);
-  return text.data();
-}
-
-std::string text_at(double x, double y, const std::string& anchor, const std::string& text) {
-  return "<text" + at("x", x, "y", y) + " text-anchor=\"" + anchor + "\">" + escaped(text) +
-         "</text>\n";
-}
-
-std::string colour_of(std::size_t index, std::size_t count) {
-  if (count <= colours.size()) return colours[index];
-  const double at = double(index) / double(count - 1) * double(shades.size() - 1);
-  const auto low = std::min(std::size_t(at), shades.size() - 2);
-  std::array<unsigned, 3> rgb{};
-  for (std::size_t i = 0; i < rgb.size(); ++i)
-    rgb[i] = unsigned(std::lerp(shades[low][i], shades[low + 1][i], at - double(low)));
-  std::array<char, 16> text;
-  std::snprintf(text.data(), text.size(), "#%02x%02x%02x", rgb[0], rgb[1], rgb[2]);
-  return text.data();
-}
-
-std::string line_from(double x1, double y1, double x2, double y2, const char* colour) {
-  return "<line" + at("x1", x1, "y1", y1) + at("x2", x2, "y2", y2) + " stroke=\"" + colour +
-         "\"/>\n";
-}
-
-/// 1, 2 or 5 times a power of ten, so that about `ticks_wanted` of them make `range`.
-double round_step(double range) {
-  const double rough = range / ticks_wanted;
-  const double power = std::pow(10.0, std::floor(std::log10(rough)));
-  for (const double times : {1.0, 2.0, 5.0}) {
-    if (times * power >= rough) return times * power;
-  }
-  return 10 * power;
-}
-
-/// Where numbers lie on the drawing.
-struct scales {
-  double x_max = 1, y_low = 1, y_high = 10;
-
-  explicit scales(const std::vector<plot_line>& lines) {
-    double low = INFINITY, high = 0, most = 0;
-    for (const plot_line& l : lines) {
-      for (const plot_point& p : l.points) {
-        low = std::min(low, p.y);
-        high = std::max(high, p.y);
-        most = std::max(most, p.x);
-      }
-    }
-    if (most > 0) x_max = most * 1.05;
-    if (high <= 0 || low <= 0) return;
-    y_low = std::pow(10.0, std::floor(std::log10(low)));
-    y_high = std::max(std::pow(10.0, std::ceil(std::log10(high))), y_low * 10);
-  }
-  [[nodiscard]] double x(double value) const { return left + value / x_max * (right - left); }
-  [[nodiscard]] double y(double value) const {
-    return bottom - std::log(value / y_low) / std::log(y_high / y_low) * (bottom - top);
-  }
-};
-
-std::string axes(const scales& s) {
-  std::string out;
-  const double step = round_step(s.x_max);
-  for (double x = 0; x <= s.x_max; x += step) {
-    out += line_from(s.x(x), top, s.x(x), bottom, "#ddd");
-    out += text_at(s.x(x), bottom + 18, "middle", load_text(x));
-  }
-  for (double y = s.y_low; y <= s.y_high * 1.001; y *= 10) {
-    for (int times = 1; times < 10 && y * times <= s.y_high * 1.001; ++times) {
-      out += line_from(left, s.y(y * times), right, s.y(y * times), times == 1 ? "#bbb" : "#eee");
-    }
-    out += text_at(left - 8, s.y(y) + 4, "end", number(y));
-  }
-  out +=
-      line_from(left, bottom, right, bottom, "#000") + line_from(left, top, left, bottom, "#000");
-  out += text_at((left + right) / 2, bottom + 42, "middle", "operations a second");
-  return out + text_at(left - 60, top - 10, "start", "latency, us");
-}
-
-const char* dashes(bool is_dashed) { return is_dashed ? R"( stroke-dasharray="5 4")" : ""; }
-
-std::string curve(const plot_line& line, const scales& s, const std::string& colour,
-                  bool has_labels) {
-  std::string out = "<polyline fill=\"none\" stroke-width=\"2\" stroke=\"" + colour + '"' +
-                    dashes(line.is_dashed) + " points=\"";
-  for (const plot_point& p : line.points) {
-    out +=
-        number(std::round(s.x(p.x) * 10) / 10) + ',' + number(std::round(s.y(p.y) * 10) / 10) + ' ';
-  }
-  out += "\"/>\n";
-  for (const plot_point& p : line.points) {
-    out += "<circle" + at("cx", s.x(p.x), "cy", s.y(p.y)) + " r=\"3\" fill=\"" + colour + "\"/>\n";
-    if (has_labels) out += text_at(s.x(p.x) + 5, s.y(p.y) - 5, "start", p.label);
-  }
-  return out;
-}
-
-/// The names of lines, where they end: of those that have room there.
-std::string end_labels(const std::vector<plot_line>& lines, const scales& s) {
-  constexpr double letter_width = 7.5, letter_height = 12;
-  struct label {
-    double x, y, end;
-  };
-  std::vector<label> taken;
-  std::string out;
-  for (const plot_line& l : lines) {
-    if (l.is_dashed || l.points.empty()) continue;
-    label here{s.x(l.points.back().x) + 5, s.y(l.points.back().y) + 4, 0};
-    here.end = here.x + letter_width * double(l.name.size());
-    const bool is_free = std::ranges::none_of(taken, [&](const label& t) {
-      return here.x < t.end && t.x < here.end && std::abs(here.y - t.y) < letter_height;
-    });
-    if (!is_free || here.end > right) continue;
-    taken.push_back(here);
-    out += text_at(here.x, here.y, "start", l.name);
-  }
-  return out;
-}
+// Panels of a drawing with more lines than there are colours.
+constexpr std::size_t columns = 4;
+constexpr double column_width = 190, row_height = 160, panel_width = 140, panel_height = 100;
+constexpr double panels_left = 52, panels_top = 66;
 
 /// Gives each name once, in the lines' order.
 std::vector<std::string> names_of(const std::vector<plot_line>& lines) {
@@ -179,26 +38,119 @@ std::vector<std::string> names_of(const std::vector<plot_line>& lines) {
   return names;
 }
 
-std::string legend(const std::vector<std::string>& names, bool has_dashed) {
-  double y = top + 10;
-  const auto row = [&y](const std::string& colour, bool is_dashed, const std::string& name) {
-    std::string out = "<line" + at("x1", right + 15, "y1", y - 4) +
-                      at("x2", right + 35, "y2", y - 4) + " stroke-width=\"2\" stroke=\"" + colour +
-                      '"' + dashes(is_dashed) + "/>\n" + text_at(right + 40, y, "start", name);
-    y += legend_step;
-    return out;
-  };
-  std::string out;
-  if (has_dashed) {
-    out += row("#000", false, "p50");
-    out += row("#000", true, "p99");
+bool has_dashes(const std::vector<plot_line>& lines) {
+  return std::ranges::any_of(lines, &plot_line::is_dashed);
+}
+
+std::string head(const std::string& title, double height, bool has_dashed) {
+  std::string out = "<svg xmlns=\"http://www.w3.org/2000/svg\"" +
+                    svg::at("width", width, "height", height) + " viewBox=\"0 0 " +
+                    svg::number(width) + ' ' + svg::number(height) +
+                    "\" font-family=\"sans-serif\" font-size=\"12\">\n"
+                    "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n";
+  out += "<title>" + svg::escaped(title) + "</title>\n" + text_at(whole.left, 22, "start", title);
+  if (!has_dashed) return out;
+  double x = whole.right;
+  for (const auto& [is_dashed, name] : {std::pair{false, "p50"}, std::pair{true, "p99"}}) {
+    out += "<line" + svg::at("x1", x, "y1", 36) + svg::at("x2", x + 24, "y2", 36) +
+           " stroke-width=\"2\" stroke=\"#000\"" + svg::dashes(is_dashed) + "/>\n" +
+           text_at(x + 29, 40, "start", name);
+    x += 70;
   }
-  for (std::size_t i = 0; i < names.size(); ++i)
-    out += row(colour_of(i, names.size()), false, names[i]);
   return out;
 }
 
+/// The names of lines, in their colours, at the right of where they end, none over another.
+std::string end_labels(const std::vector<plot_line>& lines, const std::vector<std::string>& names,
+                       const plot_panel& panel) {
+  struct end {
+    double x, y;
+    std::string name, colour;
+  };
+  std::vector<end> ends;
+  for (const plot_line& l : lines) {
+    if (l.is_dashed || l.points.empty()) continue;
+    const auto index = std::size_t(std::ranges::find(names, l.name) - names.begin());
+    const plot_point& last = l.points.back();
+    ends.push_back({panel.x(last.x), panel.y(last.y), l.name, colours[index]});
+  }
+  std::ranges::stable_sort(ends, {}, &end::y);
+  std::vector<double> wanted;
+  for (const end& e : ends) wanted.push_back(e.y);
+  const std::vector<double> given = spread(wanted, label_gap, whole.top, whole.bottom);
+  std::string out;
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    const end& e = ends[i];
+    out += "<g stroke-dasharray=\"1 3\">" +
+           line_from(e.x + 4, e.y, whole.right + label_offset - 4, given[i], e.colour) + "</g>\n";
+    out += text_at(whole.right + label_offset, given[i] + letter_drop, "start", e.name, e.colour);
+  }
+  return out;
+}
+
+std::string draw_one(const std::string& title, const std::vector<plot_line>& lines,
+                     const std::vector<std::string>& names) {
+  const plot_panel panel{whole, plot_range{lines}};
+  std::string out = head(title, height_of_one, has_dashes(lines)) + panel.axes(6);
+  out +=
+      text_at((whole.left + whole.right) / 2, whole.bottom + 42, "middle", "operations a second");
+  out += text_at(whole.left - 60, whole.top - 10, "start", "latency, us");
+  const bool has_labels = labels_points(lines);
+  for (const plot_line& l : lines) {
+    const auto index = std::size_t(std::ranges::find(names, l.name) - names.begin());
+    out += panel.curve(l, colours[index], has_labels);
+  }
+  return out + end_labels(lines, names, panel) + "</svg>\n";
+}
+
+/// A panel for each name, all on the same scales.
+std::string draw_panels(const std::string& title, const std::vector<plot_line>& lines,
+                        const std::vector<std::string>& names) {
+  const std::size_t rows = (names.size() + columns - 1) / columns;
+  const double height = panels_top + row_height * double(rows) + 20;
+  const plot_range range{lines};
+  std::string out = head(title, height, has_dashes(lines));
+  out += text_at(8, 40, "start", "latency, us");
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const double left = panels_left + column_width * double(i % columns);
+    const double top = panels_top + row_height * double(i / columns);
+    const plot_panel panel{{left, left + panel_width, top, top + panel_height}, range};
+    out += text_at(left, top - 6, "start", names[i]) + panel.axes(3);
+    for (const plot_line& l : lines)
+      if (l.name == names[i]) out += panel.curve(l, colours[0], false);
+  }
+  return out + text_at(width / 2, height - 12, "middle", "operations a second") + "</svg>\n";
+}
+
 }  // namespace
+
+std::vector<double> spread(const std::vector<double>& wanted, double gap, double low, double high) {
+  // Neighbours without room form a group, which lies around the mean of what its members want.
+  struct group {
+    double sum;
+    std::size_t count;
+    [[nodiscard]] double mean() const { return sum / double(count); }
+  };
+  std::vector<group> groups;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    groups.push_back({wanted[i] - double(i) * gap, 1});
+    while (groups.size() > 1 && groups[groups.size() - 2].mean() > groups.back().mean()) {
+      const group last = groups.back();
+      groups.pop_back();
+      groups.back().sum += last.sum;
+      groups.back().count += last.count;
+    }
+  }
+  std::vector<double> given;
+  for (const group& g : groups) {
+    for (std::size_t i = 0; i < g.count; ++i)
+      given.push_back(std::max(g.mean(), low) + double(given.size()) * gap);
+  }
+  double most = high;
+  for (std::size_t i = given.size(); i-- > 0; most = given[i] - gap)
+    given[i] = std::min(given[i], most);
+  return given;
+}
 
 std::vector<plot_line> lines_of(const std::vector<result>& results) {
   std::vector<plot_line> lines;
@@ -208,10 +160,15 @@ std::vector<plot_line> lines_of(const std::vector<result>& results) {
     return found != lines.end() ? *found : lines.emplace_back(plot_line{name, {}, is_dashed});
   };
   for (const result& r : results) {
-    const std::string name = std::string{to_string(r.what.op)} + ' ' + size_text(r.what.size_bytes);
+    const job& what = r.what;
+    const std::string label = what.rate != 0 ? rate_text(what.rate) : std::to_string(what.depth);
+    std::string name = std::string{to_string(what.op)} + ' ' + size_text(what.size_bytes);
+    // The depths of an open loop are lines; its rates are the points of one.
+    const bool has_depths = what.rate != 0 && what.depth != results.front().what.depth;
+    if (has_depths) name += ", depth " + std::to_string(what.depth);
     for (const auto& [is_dashed, part] : {std::pair{false, 0.5}, std::pair{true, 0.99}}) {
-      const double us = std::max(double(r.ours.latencies.at(part).count()) / 1e3, 1e-3);
-      line_of(name, is_dashed).points.push_back({r.per_second(), us, std::to_string(r.what.depth)});
+      const double latency = std::max(us(r.ours.latencies.at(part)), 1e-3);
+      line_of(name, is_dashed).points.push_back({r.per_second(), latency, label});
     }
   }
   return lines;
@@ -222,24 +179,9 @@ bool labels_points(const std::vector<plot_line>& lines) {
 }
 
 std::string draw_svg(const std::string& title, const std::vector<plot_line>& lines) {
-  const scales s{lines};
   const std::vector<std::string> names = names_of(lines);
-  const bool has_dashed = std::ranges::any_of(lines, &plot_line::is_dashed);
-  const double height = std::max(height_min, top + legend_step * double(names.size() + 3));
-  std::string out = "<svg xmlns=\"http://www.w3.org/2000/svg\"" +
-                    at("width", width, "height", height) + " viewBox=\"0 0 " + number(width) + ' ' +
-                    number(height) +
-                    "\" font-family=\"sans-serif\" font-size=\"12\">\n"
-                    "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n";
-  out += "<title>" + escaped(title) + "</title>\n" + text_at(left, 22, "start", title);
-  out += axes(s);
-  const bool has_labels = labels_points(lines);
-  for (const plot_line& l : lines) {
-    const auto index = std::size_t(std::ranges::find(names, l.name) - names.begin());
-    out += curve(l, s, colour_of(index, names.size()), has_labels);
-  }
-  if (!has_labels) out += end_labels(lines, s);
-  return out + legend(names, has_dashed) + "</svg>\n";
+  return names.size() <= colours.size() ? draw_one(title, lines, names)
+                                        : draw_panels(title, lines, names);
 }
 
 }  // namespace perf
