@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 #include <utility>
 
 namespace perf {
@@ -74,7 +75,7 @@ std::string end_labels(const std::vector<plot_line>& lines, const std::vector<st
     const plot_point& last = l.points.back();
     ends.push_back({panel.x(last.x), panel.y(last.y), l.name, colours[index]});
   }
-  std::ranges::stable_sort(ends, {}, &end::y);
+  std::ranges::sort(ends, {}, [](const end& e) { return std::tie(e.y, e.name); });
   std::vector<double> wanted;
   for (const end& e : ends) wanted.push_back(e.y);
   const std::vector<double> given = spread(wanted, label_gap, whole.top, whole.bottom);
