@@ -256,7 +256,7 @@ TEST_CASE("cordma-perf runs for ever, with reports, until it is told to stop", "
   if (!load.empty()) words.insert(words.end(), {load, "20"});
   background running{words};
   running.line_after("time s");
-  running.line_after("0.1 ");
+  running.line_after(" ");  // The first row.
   REQUIRE(::kill(running.pid(), SIGINT) == 0);
   const outcome ended = running.end();
   INFO(ended.output);
@@ -270,7 +270,8 @@ TEST_CASE("a server of cordma-perf serves a client that runs for ever, and the n
   const std::string address = server.line_after("listening on ");
   background first{{CORDMA_PERF, "client", address, "--device", device_name(), "--forever",
                     "--report-every", "0.05", "--op", "send"}};
-  first.line_after("0.1 ");
+  first.line_after("time s");
+  first.line_after(" ");  // The first row.
   REQUIRE(::kill(first.pid(), SIGTERM) == 0);
   CHECK(first.end().exit_status == 0);
   const outcome second =
@@ -281,7 +282,7 @@ TEST_CASE("a server of cordma-perf serves a client that runs for ever, and the n
 }
 
 TEST_CASE("cordma-perf says how far it is in a file, too, but seldom", "[tools][device]") {
-  const outcome ran = run_local("--duration 5.5");
+  const outcome ran = run_local("--duration 7");
   INFO(ran.output);
   CHECK(ran.exit_status == 0);
   CHECK_THAT(ran.output, Contains(" operations, ") && Contains(" a second\n"));
@@ -362,7 +363,8 @@ TEST_CASE("cordma-perf ends both directions by time, by rate and by a stop", "[t
   CHECK(number(content(file), "server_seconds") >= 0.098);
   background running{{CORDMA_PERF, "--local", "--device", device_name(), "--forever",
                       "--bidirectional", "--report-every", "0.05"}};
-  running.line_after("0.1 ");
+  running.line_after("time s");
+  running.line_after(" ");  // The first row.
   REQUIRE(::kill(running.pid(), SIGINT) == 0);
   const outcome ended = running.end();
   INFO(ended.output);

@@ -219,7 +219,7 @@ TEST_CASE("cordma-perf prints each line of a sweep when it is measured, into a p
   CHECK(std::ranges::count(rest, '\n') < 3);
 }
 
-TEST_CASE("cordma-perf says how far it is, on a terminal only", "[tools][device]") {
+TEST_CASE("cordma-perf says how far it is: within a second on a terminal only", "[tools][device]") {
   const std::string command = CORDMA_PERF " --local --duration 0.7 --device " + device_name();
   const outcome seen = run_on_terminal(command);
   INFO(seen.output);

@@ -115,8 +115,8 @@ cordma::task<result> run_rounds(both_ends& b, link& l) {
   r.ours.warm_up_operations = ours.m.done();
   progress_line line;
   for (std::uint64_t i = 0; i < p.rounds; ++i) {
-    line.show_if_due(to_string(b.what) + ": round " + std::to_string(i + 1) + " of " +
-                     std::to_string(p.rounds));
+    line.show(to_string(b.what) + ": round " + std::to_string(i + 1) + " of " +
+              std::to_string(p.rounds));
     const std::uint64_t n = p.operations + (i == 0 ? p.in_first : 0);
     const bool is_raw_first = i % 2 == 0;
     if (is_raw_first) run_raw(b, raw, n);

@@ -48,13 +48,9 @@ std::chrono::milliseconds progress_line::pause() const noexcept {
   return is_terminal_ ? terminal_pause : file_pause;
 }
 
-void progress_line::show_if_due(const std::string& text) {
+void progress_line::show(const std::string& text) {
   // A terminal takes each line: the last one of a short job is worth seeing.
   if (!is_terminal_ && clock::now() - last_ < pause()) return;
-  show(text);
-}
-
-void progress_line::show(const std::string& text) {
   last_ = clock::now();
   std::fprintf(stderr, "%s%s%s", is_terminal_ ? to_empty_line : "", text.c_str(),
                is_terminal_ ? "" : "\n");

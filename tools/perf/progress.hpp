@@ -19,8 +19,7 @@ class progress_line {
 
   /// Returns the time between two lines.
   [[nodiscard]] std::chrono::milliseconds pause() const noexcept;
-  /// Shows a line, unless the pause since the last one is not over.
-  void show_if_due(const std::string& text);
+  /// Shows a line. Where that is no terminal, only if the pause since the last one is over.
   void show(const std::string& text);
 
  private:
