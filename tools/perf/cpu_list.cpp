@@ -25,7 +25,10 @@ unsigned parse_cpu(std::string_view text, std::string_view digits) {
 void check_allowed(std::string_view text, unsigned cpu, const std::vector<unsigned>& allowed) {
   if (std::ranges::find(allowed, cpu) != allowed.end()) return;
   std::string names;
-  for (const unsigned a : allowed) names += (names.empty() ? "" : ",") + std::to_string(a);
+  for (const unsigned a : allowed) {
+    if (!names.empty()) names += ',';
+    names += std::to_string(a);
+  }
   refuse(text,
          "CPU " + std::to_string(cpu) + " is none that this process may use; those are " + names);
 }
