@@ -83,9 +83,8 @@ def unknown_metrics(text, source):
 
 def unknown_words(root, text):
     """Paths, options of the build and options of the tools that there are not."""
-    sources = {"cordma-perf": ("perf/options", "perf/collective_arguments"), "cordma-doctor": ("doctor/options",)}
-    options = "".join((root / f"tools/{name}.cpp").read_text()
-                      for tool, names in sources.items() if tool in text for name in names)
+    options = "".join(source.read_text() for tool in ("perf", "doctor") if f"cordma-{tool}" in text
+                      for source in (root / "tools" / tool).glob("*.cpp"))
     of_build = (root / "meson_options.txt").read_text()
     for word in re.findall(r"[^\s\[\]]+", re.sub(r"#[^\n]*", "", text)):
         known = True
