@@ -143,6 +143,7 @@ std::vector<job> job_arguments::read(bool has_baseline, bool has_plot) const {
 std::vector<limit> job_arguments::read_limits(const std::vector<job>& jobs,
                                               bool has_baseline) const {
   std::vector<limit> all;
+  all.reserve(fail_above_.size() + fail_below_.size());
   for (const std::string& text : fail_above_) all.push_back(parse_limit("--fail-above", text));
   for (const std::string& text : fail_below_) all.push_back(parse_limit("--fail-below", text));
   for (const limit& bound : all) check_measured(bound, jobs.front(), has_baseline);

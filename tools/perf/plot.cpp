@@ -77,6 +77,7 @@ std::string end_labels(const std::vector<plot_line>& lines, const std::vector<st
   }
   std::ranges::sort(ends, {}, [](const end& e) { return std::tie(e.y, e.name); });
   std::vector<double> wanted;
+  wanted.reserve(ends.size());
   for (const end& e : ends) wanted.push_back(e.y);
   const std::vector<double> given = spread(wanted, label_gap, whole.top, whole.bottom);
   std::string out;
@@ -113,8 +114,9 @@ std::string draw_panels(const std::string& title, const std::vector<plot_line>& 
   std::string out = head(title, height, has_dashes(lines));
   out += text_at(8, 40, "start", "latency, us");
   for (std::size_t i = 0; i < names.size(); ++i) {
+    const std::size_t row = i / columns;
     const double left = panels_left + column_width * double(i % columns);
-    const double top = panels_top + row_height * double(i / columns);
+    const double top = panels_top + row_height * double(row);
     const plot_panel panel{{left, left + panel_width, top, top + panel_height}, range};
     out += text_at(left, top - 6, "start", names[i]) + panel.axes(3);
     for (const plot_line& l : lines)
