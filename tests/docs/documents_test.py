@@ -84,7 +84,8 @@ def unknown_metrics(text, source):
 def unknown_words(root, text):
     """Paths, options of the build and options of the tools that there are not."""
     options = "".join(source.read_text() for tool in ("perf", "doctor") if f"cordma-{tool}" in text
-                      for source in (root / "tools" / tool).glob("*.cpp"))
+                      for kind in ("options", "arguments")
+                      for source in (root / "tools" / tool).glob(f"*{kind}.cpp"))
     of_build = (root / "meson_options.txt").read_text()
     for word in re.findall(r"[^\s\[\]]+", re.sub(r"#[^\n]*", "", text)):
         known = True
