@@ -15,17 +15,18 @@
 
 namespace cordma::test {
 
-/// A free port of loopback, kept from other programs. A listener of cordma can take it, because
-/// both sockets have SO_REUSEADDR, and this one does not listen (socket(7)).
+/// A port that is free at all addresses of this host, and kept from other programs. A listener of
+/// cordma can take it, because both sockets have SO_REUSEADDR, and this one does not listen
+/// (socket(7)).
 class reserved_port {
  public:
   reserved_port() {
     const int on = 1;
     REQUIRE(fd_.is_open());
     REQUIRE(::setsockopt(fd_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
-    const socket_address any = socket_address::loopback(0);
-    REQUIRE(::bind(fd_.get(), any.data(), any.size_bytes()) == 0);
-    sockaddr_in own{};
+    sockaddr_in own{};  // INADDR_ANY: some listen at 0.0.0.0, where any address' socket is in the way.
+    own.sin_family = AF_INET;
+    REQUIRE(::bind(fd_.get(), reinterpret_cast<const sockaddr*>(&own), sizeof own) == 0);
     socklen_t size = sizeof own;
     REQUIRE(::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&own), &size) == 0);
     number_ = ntohs(own.sin_port);
