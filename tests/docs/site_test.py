@@ -42,6 +42,20 @@ class shown : public detail::secret {
 };
 }  // namespace cordma
 """
+C_HEADER = """/** \\file
+ * What C programs include. */
+#define CORDMA_API __attribute__((visibility("default")))
+/** Has two words. */
+typedef struct cordma_pair {
+  int first; /**< The one before. */
+} cordma_pair;
+/** Is told that a pair is there. */
+typedef void cordma_told(const cordma_pair* pair, void* user);
+/** Kinds of pairs. */
+enum cordma_kind { CORDMA_EVEN = 0 /**< Both are. */ };
+/** Makes a pair. \\errors CORDMA_BAD_HANDLE. */
+CORDMA_API int cordma_make(cordma_pair* made);
+"""
 
 
 class Tree:
@@ -160,6 +174,15 @@ def check_reference(run):
         has(tree.body("reference/index.html"),
             '<li><a href="room/pair.html#pair_of"><code>pair_of</code></a>: Two of a kind; docs/a.md has more.</li>',
             '<li><a href="room/pair.html#make_pair_of"><code>make_pair_of</code></a>: Makes a pair.</li>')
+    with run.case("the header for C has a page, in the words of C"):
+        tree = Tree({"include/cordma.h": C_HEADER})
+        assert not tree.found, tree.found
+        text = tree.body("reference/cordma.h.html")
+        has(text, "<p>What C programs include.", "#include &lt;<a", "struct <b>cordma_pair</b>",
+            "<b>cordma_told</b> = void(const cordma_pair *pair, void *user)", "<code>enum <b>cordma_kind</b></code>",
+            "int <b>cordma_make</b>(<a href=\"#cordma_pair\">cordma_pair</a>* made)", "CORDMA_BAD_HANDLE.")
+        assert "CORDMA_API" not in text, text
+        has(tree.body("reference/index.html"), '<h2 id="C">C</h2>', '<a href="cordma.h.html#cordma_make">')
 
 
 def check_all(run, root, output):

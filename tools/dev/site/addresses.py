@@ -26,7 +26,7 @@ def of_folder(name):
 
 
 def of_header(name):
-    """The page of the reference for `cordma/room/x.hpp`."""
+    """The page of the reference for `cordma/room/x.hpp`, or for C's `cordma.h`."""
     return f"{REFERENCE}{name.removeprefix('cordma/').removesuffix('.hpp')}.html"
 
 

@@ -13,6 +13,9 @@ from .prose import Prose, escaped
 CLASSES = ("class", "struct", "union", "concept")
 # A header there has no page.
 PRIVATE = "cordma/detail/"
+C_HEADER = "cordma.h"
+# Every declaration of the C header begins with it, and no program does.
+C_EXPORT = "CORDMA_API"
 # Comments name documents by their paths.
 DOCUMENT = re.compile(r"\bdocs/[\w/-]+\.md\b")
 # A declaration that is longer has a line for each parameter.
@@ -36,8 +39,9 @@ class Class:
 @dataclasses.dataclass
 class Header:
     name: str  # As programs include it.
-    members: list  # Of namespaces.
+    members: list  # Of namespaces; in C, of the file.
     classes: list
+    about: ElementTree.Element | None = None  # What has the comment on the whole file.
 
 
 def short(name):
@@ -91,6 +95,8 @@ class Reference:
             for compound in ElementTree.parse(path).getroot().findall("compounddef"):
                 self._sort_in(compound)
         for header in self.headers.values():
+            named = {C_EXPORT} | {one.name for one in header.classes}  # In C, `typedef struct s {} s`.
+            header.members = [member for member in header.members if member.findtext("name") not in named]
             header.members.sort(key=lambda member: int(member.find("location").get("line")))
             header.classes.sort(key=lambda one: int(one.element.find("location").get("line")))
             self._name(header)
@@ -98,7 +104,7 @@ class Reference:
     def _header(self, element):
         """The header that declares it, or None where that is private."""
         file = element.find("location").get("file")
-        if file.startswith(PRIVATE) or not file.startswith("cordma/"):
+        if file.startswith(PRIVATE) or not (file.startswith("cordma/") or file == C_HEADER):
             return None
         return self.headers.setdefault(file, Header(file, [], []))
 
@@ -108,7 +114,9 @@ class Reference:
                 if header := self._header(member):
                     header.members.append(member)
         elif compound.get("kind") == "file" and (header := self._header(compound)):
-            header.members += [member for member in public_members(compound) if member.get("kind") == "define"]
+            header.about = compound
+            header.members += [member for member in public_members(compound)
+                               if header.name == C_HEADER or member.get("kind") == "define"]
         elif compound.get("kind") in CLASSES and compound.get("prot", "public") == "public":
             if header := self._header(compound):
                 members = list(public_members(compound))
@@ -159,6 +167,7 @@ class Reference:
         headers = sorted((header for header in self.headers.values() if header.classes or header.members),
                          key=lambda header: (posixpath.dirname(header.name), header.name))
         for room, inside in itertools.groupby(headers, key=lambda header: posixpath.dirname(header.name)):
+            room = room or "C"
             anchor = room.replace("/", "-")
             headings.append(Heading(2, anchor, room))
             out.append(f'<h2 id="{anchor}">{room}</h2>')
@@ -196,7 +205,8 @@ class _HeaderPage:
         up = addresses.link(self._page, addresses.REFERENCE_INDEX)
         title = file.removeprefix("cordma/")
         out = [f'<p class="where"><a href="{up}">API reference</a></p>\n<h1>{addresses.breakable(title)}</h1>\n'
-               f'<pre tabindex="0"><code>#include &lt;<a href="{source}">{file}</a>&gt;</code></pre>\n']
+               f'<pre tabindex="0"><code>#include &lt;<a href="{source}">{file}</a>&gt;</code></pre>\n',
+               self._description(header.about) if header.about is not None else ""]
         for one in header.classes:
             out.append(self._heading(2, one.name, one.name))
             out.append(self._declaration(self._class_line(one.element)))
@@ -271,9 +281,10 @@ class _HeaderPage:
             line = f"{self._template(member)}{self._type(member)} {shown}"
             line += f" {initial}" if len(initial) < COLUMNS_MAX else ""
         elif member.get("kind") == "typedef":
-            line = f"{self._template(member)}using {shown} = {self._type(member)}"
+            parameters = escaped(member.findtext("argsstring") or "")  # Of a function's type, in C.
+            line = f"{self._template(member)}using {shown} = {self._type(member)}{parameters}"
         elif member.get("kind") == "enum":
-            line = f"enum class {shown}"
+            line = f"enum {'class ' if member.get('strong') == 'yes' else ''}{shown}"
             words += f"<dl>\n{''.join(self._enumerator(value, name) for value in member.findall('enumvalue'))}</dl>\n"
         else:
             line = f"#define {shown}"
