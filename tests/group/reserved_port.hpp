@@ -26,7 +26,7 @@ class reserved_port {
     REQUIRE(::setsockopt(fd_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
     sockaddr_in own{};
     own.sin_family = AF_INET;
-    own.sin_addr.s_addr = INADDR_ANY;  // Who listens at 0.0.0.0 needs it free everywhere.
+    own.sin_addr.s_addr = INADDR_ANY;  // A listener at 0.0.0.0 needs it free everywhere.
     REQUIRE(::bind(fd_.get(), reinterpret_cast<const sockaddr*>(&own), sizeof own) == 0);
     socklen_t size = sizeof own;
     REQUIRE(::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&own), &size) == 0);
