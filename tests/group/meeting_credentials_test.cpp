@@ -24,7 +24,7 @@ credentials key_of(unsigned char fill) {
 group_options with_key(const credentials* key) {
   group_options options;
   options.connections.credentials = key;
-  options.join_timeout = 50ms;
+  options.join_timeout = 60s;
   return options;
 }
 
@@ -34,11 +34,9 @@ TEST_CASE("ranks with one key meet where others can reach rank 0", "[group][devi
   runtime rt{test::on_test_device()};
   const test::reserved_port port;
   const credentials key = key_of(7);
-  group_options options = with_key(&key);
-  options.join_timeout = 60s;
   test::check_rosters(test::meet_all(
       rt, {meeting::at({"0.0.0.0", port.number()}, 0, 2), meeting::at(port.address(), 1, 2)},
-      options));
+      with_key(&key)));
 }
 
 TEST_CASE("a rank without the key does not meet the others", "[group][device]") {
@@ -54,10 +52,10 @@ TEST_CASE("a rank without the key does not meet the others", "[group][device]") 
         all[rank] = co_await as_result(test::meet(where, rt, options, test::some_member(rank)));
       };
       running.spawn(meet, 0U, &key);
-      running.spawn(meet, 1U, theirs);
-      co_return;
+      co_await meet(1U, theirs);
+      running.request_stop();
     }));
-    CHECK(code_of(all[0]) == errc::timed_out);
+    CHECK(all[0].is_cancelled());  // Rank 0 went on waiting for one with its key.
     CHECK(code_of(all[1]) ==
           (theirs == nullptr ? errc::incompatible_peer : errc::not_authenticated));
   }

@@ -56,7 +56,7 @@ def docs(project, given):
 
 def package(project, given):
     step = arguments.package(given)
-    project.setup("build", "check", "package")
+    project.setup("build", "check", "docs", "package")
     return project.run(["packaging/packages", step])
 
 
