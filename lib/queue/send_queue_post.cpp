@@ -178,7 +178,9 @@ inline int send_queue::fill_wr(const wr_summary& request, ibv_send_wr& wr, ibv_s
                           .lkey = slice.lkey()};
     bytes += slice.size_bytes();
   }
-  if (bytes != 0 && bytes <= inline_max_ && !request.is_read() && can_go_inline(request.local))
+  // Inline data is read now: behind a fence it may be what a READ is still to bring.
+  if (bytes != 0 && bytes <= inline_max_ && !request.is_read() &&
+      (wr.send_flags & IBV_SEND_FENCE) == 0 && can_go_inline(request.local))
     wr.send_flags |= IBV_SEND_INLINE;
   if (request.remote != nullptr) {
     wr.wr.rdma.remote_addr = request.remote->address();

@@ -21,7 +21,7 @@ import cases  # noqa: E402
 from guide_test import LISTENING, Process  # noqa: E402
 
 LIMIT_S = 300
-# What README's lines for CMake stand in.
+# The project around README's lines for CMake.
 PROJECT = """cmake_minimum_required(VERSION 3.25)
 project(newcomer CXX)
 find_package(softverbs CONFIG REQUIRED)

@@ -274,6 +274,17 @@ TEST_CASE("a batch has one completion entry, and gives all its values", "[reques
   CHECK(held_by(from) == nothing);
 }
 
+TEST_CASE("a fenced request sends what the READ before it has brought", "[request][device]") {
+  loopback link;
+  const local_mr from = link.pattern(8);
+  local_mr between = link.memory(8);
+  local_mr to = link.memory(8);
+  auto batch = link.a->post_all(read(between, from.remote_slice()),
+                                write(between, to.remote_slice(), {.fence = true}));
+  link.run(batch);
+  CHECK(same_bytes(to.bytes(), from.bytes()));
+}
+
 TEST_CASE("a batch names the first request that failed", "[request][device][C6]") {
   loopback link;
   const local_mr from = link.pattern(64);

@@ -19,7 +19,8 @@ class memory_window;
 
 /// Options of one send-queue request (ibv_post_send(3)).
 struct request_flags {
-  /// Starts the request only when the earlier READs and atomics have ended.
+  /// Starts the request only when the earlier READs and atomics have ended: it sends what they have
+  /// brought.
   bool fence = false;
   /// Makes the peer's completion queue, if armed for solicited events only, report the receive.
   bool solicited = false;
