@@ -58,6 +58,53 @@ CORDMA_API int cordma_make(cordma_pair* made);
 """
 
 
+SHOWN_HEADER = """#pragma once
+namespace cordma {
+/// Sides.
+enum class side { left = 1, right = 2 };
+side operator|(side a, side b) noexcept;
+side operator~(side a) noexcept;
+/// Names a side.
+const char* name_of(side one) noexcept;
+enum class other { none };
+const char* name_of(other one) noexcept;
+/// Counts.
+struct tally {
+  struct promise_type {};
+  int count = 0;
+};
+/// Any type's.
+template <class T>
+struct kept {};
+template <>
+struct kept<int> {};
+#define CORDMA_LIMIT 7
+}  // namespace cordma
+"""
+SHOWN = """# A
+## Sides and tallies
+```cpp
+// cordma::kept and "cordma::other" are only spoken of.
+auto both = cordma::side::left | cordma::side::right;
+```
+Text.
+
+```cpp
+void count(cordma::tally& of, int tally);
+```
+
+```cpp
+cordma::tally mine{.count = CORDMA_LIMIT};
+std::puts(cordma::name_of(cordma::other::none));
+```
+
+```cpp
+int kept, cordma_side;
+std::puts(cordma::name_of(find()));
+```
+"""
+
+
 class Tree:
     """A small project, whose site is built of the texts of its files."""
 
@@ -74,6 +121,7 @@ class Tree:
             shutil.copy(HERE.parents[1] / "docs/Doxyfile", root / "docs")
             doxygen.make(root, root / "reference")
             self.found = site.build(root, root / "site", root / "reference/xml")
+            self.without = list(site.names_without_example(root, root / "reference/xml")) if not self.found else []
             self.pages = {path.relative_to(root / "site").as_posix(): path.read_text()
                           for path in (root / "site").rglob("*") if path.is_file()}
 
@@ -185,6 +233,33 @@ def check_reference(run):
         has(tree.body("reference/index.html"), '<h2 id="C">C</h2>', '<a href="cordma.h.html#cordma_make">')
 
 
+def check_examples(run):
+    with run.case("a name has an example: of a document before a program, and not of a parameter"):
+        tree = Tree({"include/cordma/shown.hpp": SHOWN_HEADER, "docs/a.md": SHOWN,
+                     "examples/x.cpp": "cordma::tally of_program;\n\nauto not_left = ~cordma::side::left;\n"})
+        assert not tree.found, tree.found
+        text = tree.body("reference/shown.html")
+        start = '<details class="example"><summary>Example, from <a href="'
+        document = f'{start}../docs/a.html#sides-and-tallies">A</a></summary>\n<pre tabindex="0"><code>'
+        program = f'{start}../source/examples/x.cpp.html">examples/x.cpp</a></summary>\n<pre tabindex="0"><code>'
+        examples = {name: text.partition(f' id="{name}"')[2] for name in ("tally", "side", "operator~", "name_of")}
+        for name, place in (("tally", document), ("side", document), ("operator~", program), ("name_of", document)):
+            has(examples[name].partition("</details>")[0], place)
+        has(examples["tally"].partition("</details>")[0], "mine")
+        has(examples["side"].partition("</details>")[0], "only spoken of")
+        has(examples["operator~"].partition("</details>")[0], "not_left")
+        assert tree.without == ["cordma/room/pair.hpp: pair_of", "cordma/room/pair.hpp: shown",
+                                "cordma/room/pair.hpp: make_pair_of", "cordma/shown.hpp: kept"], tree.without
+    with run.case("in C a value stands for its enumeration, and a long text is cut to the lines around a name"):
+        tree = Tree({"include/cordma.h": C_HEADER, "docs/a.md": "# A\n```c\n" + "int none;\n\n" * 20
+                     + "cordma_pair two;\nint kind = CORDMA_EVEN;\n\n" + "int none;\n\n" * 20 + "```\n"})
+        text = tree.body("reference/cordma.h.html")
+        assert text.count('<details class="example">') == 2, text
+        assert text.count(">two<") == 2 and ">none<" not in text, text
+        assert [line for line in tree.without if "cordma.h" in line] == ["cordma.h: cordma_told",
+                                                                         "cordma.h: cordma_make"], tree.without
+
+
 def check_all(run, root, output):
     doxygen.make(root, output / "reference")
     found = site.build(root, output / "site", output / "reference/xml")
@@ -196,6 +271,9 @@ def check_all(run, root, output):
             part = text.partition(f'<h3 id="connection::{name}">')[2].partition("<h3")[0]
             assert "<p>" in part, f"no description of {name}"
         assert text.count("<b>write_with_imm</b>") == 1
+    with run.case("each name of the API has an example in a document or a program"):
+        without = list(site.names_without_example(root, output / "reference/xml"))
+        assert not without, "".join(f"\n{line} has none: show it in a block of a document" for line in without)
     with run.case("headings have the anchors that the check of links knows"):
         names = [name for group in plan.read(root) for name in group.documents]
         for name in names:
@@ -213,7 +291,7 @@ def main():
     root, output = (pathlib.Path(path) for path in sys.argv[1:])
     run = cases.Cases("site")
     check_all(run, root, output)
-    for check in (check_links, check_plan, check_text, check_reference):
+    for check in (check_links, check_plan, check_text, check_reference, check_examples):
         check(run)
     return run.status()
 

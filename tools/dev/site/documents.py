@@ -29,6 +29,13 @@ class Document:
     headings: list
 
 
+@dataclasses.dataclass
+class Block:
+    language: str
+    text: str
+    anchor: str  # Of the heading above it; empty: the title.
+
+
 def highlighted(code, language):
     """A block of code in HTML. A language that Pygments does not know is plain text."""
     try:
@@ -52,6 +59,18 @@ def anchor_of(text, taken):
 def plain(token):
     """The text of a heading, without its marks."""
     return "".join(child.content for child in token.children if child.type in ("text", "code_inline"))
+
+
+def code_blocks(text):
+    """The fenced blocks of a document."""
+    tokens, taken, anchor = markdown_it.MarkdownIt("commonmark").parse(text), set(), ""
+    for token, inner in zip(tokens, tokens[1:] + tokens[-1:]):
+        if token.type == "heading_open":
+            found = anchor_of(plain(inner), taken)
+            taken.add(found)
+            anchor = "" if token.tag == "h1" else found
+        elif token.type == "fence":
+            yield Block(token.info.strip(), token.content, anchor)
 
 
 def code_linked(text, link_of_name):

@@ -44,6 +44,34 @@ class Header:
     about: ElementTree.Element | None = None  # What has the comment on the whole file.
 
 
+@dataclasses.dataclass
+class Public:
+    """A name of a header that stands in no other name."""
+    header: str
+    name: str
+    elements: list  # Overloads are several.
+
+    @property
+    def is_macro(self):
+        return self.elements[0].get("kind") == "define"
+
+    @property
+    def values(self):
+        """The values of an enumeration."""
+        return [value.findtext("name") for value in self.elements[0].findall("enumvalue")]
+
+    @property
+    def operands(self):
+        """The types of what a function of C++ takes first: one of each overload. A parameter of any type has none."""
+        found = [one.find("param/type") for one in self.elements if one.get("kind") == "function"]
+        types = ["".join(one.itertext()).removeprefix("const ").rstrip(" &") for one in found if one is not None]
+        return [] if self.header == C_HEADER else [one for one in types if one != "auto"]
+
+    @property
+    def is_unary(self):
+        return len(self.elements[0].findall("param")) == 1
+
+
 def short(name):
     """A qualified name without `cordma::`, spelled as programs spell it."""
     return close_up(name.removeprefix(OUTER))
@@ -89,7 +117,9 @@ def name_in(scope, member):
 
 
 class Reference:
-    def __init__(self, folder):
+    def __init__(self, folder, example_of=lambda page, public: ""):
+        """`example_of` gives the HTML of an example for a name, or nothing."""
+        self.example_of = example_of
         self.headers, self._targets, self.names = {}, {}, {}
         for path in sorted(folder.glob("*.xml")):
             for compound in ElementTree.parse(path).getroot().findall("compounddef"):
@@ -178,13 +208,19 @@ class Reference:
                 out.append("</ul>")
         return "\n".join(out), headings
 
+    def outermost(self, header):
+        """The names of a header that stand in no other name, by name."""
+        outer = [one for one in header.classes if one.name.rpartition("::")[0] not in self.names]
+        found = {one.name: Public(header.name, one.name, [one.element]) for one in outer}
+        for member in header.members:
+            name = name_in("", member)
+            found.setdefault(name, Public(header.name, name, [])).elements.append(member)
+        return found
+
     def _names(self, page, header):
         """The outermost names of a header, each with the first sentence about it."""
-        outer = [one for one in header.classes if one.name.rpartition("::")[0] not in self.names]
-        elements = {one.name: [one.element] for one in outer}
-        for member in header.members:
-            elements.setdefault(name_in("", member), []).append(member)
-        for name, found in elements.items():
+        for name, public in self.outermost(header).items():
+            found = public.elements
             briefs = [self.prose(page).line(one.find("briefdescription/para")).strip() for one in found]
             brief = next(filter(None, briefs), "")
             yield (f'<li><a href="{self.link_of_name(page, name)}"><code>{escaped(name)}</code></a>'
@@ -197,6 +233,7 @@ class _HeaderPage:
         self._header = header
         self._prose = reference.prose(self._page)
         self._reference = reference
+        self._outermost = reference.outermost(header)
         self._headings, self._anchors = [], set()
 
     def made(self):
@@ -211,6 +248,7 @@ class _HeaderPage:
             out.append(self._heading(2, one.name, one.name))
             out.append(self._declaration(self._class_line(one.element)))
             out.append(self._description(one.element))
+            out.append(self._example(one.name))
             out.append(self._members(one.members, one.name, 3))
         if header.classes and header.members:
             out.append(self._heading(2, "functions-and-more", "Functions and more"))
@@ -240,6 +278,11 @@ class _HeaderPage:
         text = "".join(self._prose.blocks(element.find(part)) for part in ("briefdescription", "detaileddescription"))
         return DOCUMENT.sub(self._document_link, text)
 
+    def _example(self, name):
+        """Names inside a class have none of their own: that of the class shows them."""
+        public = self._outermost.get(name)
+        return self._reference.example_of(self._page, public) if public else ""
+
     def _document_link(self, match):
         return f'<a href="{addresses.link(self._page, addresses.of_document(match[0]))}">{match[0]}</a>'
 
@@ -256,6 +299,7 @@ class _HeaderPage:
         for name, overloads in functions.items():
             out.append(self._heading(level, name, self._shown(name, scope)))
             out.append(self._overloads(overloads))
+            out.append(self._example(name))
         return "".join(out)
 
     def _overloads(self, members):
@@ -288,7 +332,7 @@ class _HeaderPage:
             words += f"<dl>\n{''.join(self._enumerator(value, name) for value in member.findall('enumvalue'))}</dl>\n"
         else:
             line = f"#define {shown}"
-        return f"<dt{self._mark(name)}><code>{line}</code></dt><dd>{words}</dd>\n"
+        return f"<dt{self._mark(name)}><code>{line}</code></dt><dd>{words}{self._example(name)}</dd>\n"
 
     def _enumerator(self, value, scope):
         name = value.findtext("name")

@@ -1,5 +1,6 @@
 """The site: a page for each document, for each source that a document links to, and for each public header."""
 
+import html
 import pathlib
 import posixpath
 import re
@@ -9,7 +10,7 @@ import urllib.parse
 import pygments.lexers
 import pygments.util
 
-from . import addresses, documents, linkcheck, page, plan, reference
+from . import addresses, documents, linkcheck, page, plan, reference, samples
 
 STYLE = pathlib.Path(__file__).parent / "style.css"
 PICTURES = (".svg", ".png")
@@ -21,13 +22,15 @@ class Site:
         self._root, self._output = root, output
         self._groups = plan.read(root)
         self._documents = {name for group in self._groups for name in group.documents}
-        self._reference = reference.Reference(xml)
+        self._reference = reference.Reference(xml, self._example)
+        self._samples = None
         self._linked = {}  # Files, folders and pictures of the tree that pages link to, by address.
 
     def build(self):
         """Writes all pages. Returns what is wrong with them."""
         if found := list(plan.findings(self._root, self._groups)):
             return found
+        self._samples = samples.Samples(self._root, self._documents)
         shutil.rmtree(self._output, ignore_errors=True)
         made = {addresses.of_document(name): self._document(name) for name in sorted(self._documents)}
         titles = {address: document.title for address, document in made.items()}
@@ -46,6 +49,16 @@ class Site:
         self._write_linked(write)
         shutil.copy(STYLE, self._file("style.css"))
         return list(linkcheck.findings(self._output))
+
+    def _example(self, here, public):
+        """The example of a name, folded up, or nothing."""
+        found = self._samples.of(public)
+        if found is None:
+            return ""
+        title = self._short_title(found.source) or found.source
+        href = addresses.link(here, self._address(found.source), found.anchor)
+        return (f'<details class="example"><summary>Example, from <a href="{href}">{html.escape(title, quote=False)}'
+                f"</a></summary>\n{documents.highlighted(found.text, found.language)}</details>\n")
 
     def _file(self, address):
         path = self._output / address
@@ -126,3 +139,13 @@ def listing(name, text):
 
 def build(root, output, xml):
     return Site(root, output, xml).build()
+
+
+def names_without_example(root, xml):
+    """The outermost names that no document and no program shows, each in a line with its header."""
+    shown = samples.Samples(root, [name for group in plan.read(root) for name in group.documents])
+    api = reference.Reference(xml)
+    for header in api.headers.values():
+        for public in api.outermost(header).values():
+            if not samples.needs_none(public.name) and shown.of(public) is None:
+                yield f"{header.name}: {public.name}"
