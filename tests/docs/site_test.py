@@ -70,8 +70,14 @@ enum class other { none };
 const char* name_of(other one) noexcept;
 /// Counts.
 struct tally {
-  struct promise_type {};
   int count = 0;
+};
+/// Runs.
+class runner {
+  class hidden {
+   public:
+    struct promise_type {};
+  };
 };
 /// Any type's.
 template <class T>
@@ -90,7 +96,7 @@ auto both = cordma::side::left | cordma::side::right;
 Text.
 
 ```cpp
-void count(cordma::tally& of, int tally);
+void count(cordma::tally& of, cordma::tally by_value, int tally);
 ```
 
 ```cpp
@@ -248,8 +254,10 @@ def check_examples(run):
         has(examples["tally"].partition("</details>")[0], "mine")
         has(examples["side"].partition("</details>")[0], "only spoken of")
         has(examples["operator~"].partition("</details>")[0], "not_left")
+        has(examples["name_of"].partition("</details>")[0], ">none<")
         assert tree.without == ["cordma/room/pair.hpp: pair_of", "cordma/room/pair.hpp: shown",
-                                "cordma/room/pair.hpp: make_pair_of", "cordma/shown.hpp: kept"], tree.without
+                                "cordma/room/pair.hpp: make_pair_of", "cordma/shown.hpp: runner",
+                                "cordma/shown.hpp: kept"], tree.without
     with run.case("in C a value stands for its enumeration, and a long text is cut to the lines around a name"):
         tree = Tree({"include/cordma.h": C_HEADER, "docs/a.md": "# A\n```c\n" + "int none;\n\n" * 20
                      + "cordma_pair two;\nint kind = CORDMA_EVEN;\n\n" + "int none;\n\n" * 20 + "```\n"})

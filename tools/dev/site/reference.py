@@ -56,6 +56,10 @@ class Public:
         return self.elements[0].get("kind") == "define"
 
     @property
+    def is_class(self):
+        return self.elements[0].get("kind") in CLASSES
+
+    @property
     def values(self):
         """The values of an enumeration."""
         return [value.findtext("name") for value in self.elements[0].findall("enumvalue")]

@@ -13,6 +13,8 @@ C_HEADER = "cordma.h"
 LINES_MAX = 24
 LINES_AROUND = 8
 UNREAD = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
+# Behind a type that a function takes, or that another template holds.
+PARAMETER = re.compile(r"(?:<[^<>\n]*>)?(?:::\w+)?(?: ?[&*>]| \w+[,)])")
 NAMES = re.compile(r"\bcordma(?:::|_)\w[\w:]*|\bCORDMA_\w+")
 
 
@@ -71,12 +73,13 @@ class Samples:
 
 
 def rank(public, sample, match):
-    """Less is better: objects before parameters by reference, and an overload's own type before others; then documents
-    before programs, a whole text before a part, and what is about few other names, and short."""
-    is_reference = re.match(r"(?:<[^<>\n]*>)?(?:::\w+)? ?&|>", sample.code[match.end():]) is not None
+    """Less is better: objects before parameters, and an overload's own type before others; then documents before
+    programs, a whole text before a part, and what is about few other names, and short."""
+    behind = sample.code[match.end():]
+    is_less = PARAMETER.match(behind) is not None or (public.is_class and behind.startswith("::"))
     shown = around(sample.code, match.start())
     has_operand = any(re.search(rf"\b{re.escape(one)}\b", shown) for one in public.operands)
-    return (is_reference, bool(public.operands) and not has_operand, sample.source.startswith(FOLDER + "/"),
+    return (is_less, bool(public.operands) and not has_operand, sample.source.startswith(FOLDER + "/"),
             len(shown) < len(sample.code), len(set(NAMES.findall(shown))), len(shown))
 
 
@@ -90,4 +93,4 @@ def around(text, at):
     last = min(middle + LINES_AROUND, len(lines) - 1)
     first = next((line + 1 for line in range(middle - 1, first, -1) if not lines[line]), first)
     last = next((line - 1 for line in range(middle + 1, last) if not lines[line]), last)
-    return "\n".join(lines[first:last + 1]) + "\n"
+    return "\n".join(lines[first:last + 1]).strip("\n") + "\n"

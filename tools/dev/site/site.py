@@ -145,7 +145,7 @@ def names_without_example(root, xml):
     """The outermost names that no document and no program shows, each in a line with its header."""
     shown = samples.Samples(root, [name for group in plan.read(root) for name in group.documents])
     api = reference.Reference(xml)
-    for header in api.headers.values():
+    for _, header in sorted(api.headers.items()):
         for public in api.outermost(header).values():
             if not samples.needs_none(public.name) and shown.of(public) is None:
                 yield f"{header.name}: {public.name}"
