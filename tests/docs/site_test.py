@@ -249,8 +249,8 @@ def check_examples(run):
         document = f'{start}../docs/a.html#sides-and-tallies">A</a></summary>\n<pre tabindex="0"><code>'
         program = f'{start}../source/examples/x.cpp.html">examples/x.cpp</a></summary>\n<pre tabindex="0"><code>'
         examples = {name: text.partition(f' id="{name}"')[2] for name in ("tally", "side", "operator~", "name_of")}
-        for name, place in (("tally", document), ("side", document), ("operator~", program), ("name_of", document)):
-            has(examples[name].partition("</details>")[0], place)
+        for name, head in (("tally", document), ("side", document), ("operator~", program), ("name_of", document)):
+            has(examples[name].partition("</details>")[0], head)
         has(examples["tally"].partition("</details>")[0], "mine")
         has(examples["side"].partition("</details>")[0], "only spoken of")
         has(examples["operator~"].partition("</details>")[0], "not_left")
