@@ -36,7 +36,7 @@ struct agent_context : agent_resources {
   /// Ends the connection because a request of the agent's own has failed. A work completion's
   /// failure breaks the queue pair by itself, at the latest after this call.
   void break_after(const failure& request, const char* call) const noexcept {
-    const bool is_told = request.code.category() == wc_category();
+    const bool is_told = request.code.category() == error::completion_category();
     if (!is_told && !data.has_failed()) break_connection(errc::disconnected, call);
   }
 };

@@ -60,9 +60,9 @@ const char* text_of(errc e) noexcept { return meaning_of(e).text; }
 const char* text_of(wc_errc e) noexcept { return ::ibv_wc_status_str(ibv_wc_status(e)); }
 
 template <class Enum>
-class category final : public std::error_category {
+class code_category final : public std::error_category {
  public:
-  explicit constexpr category(const char* name) noexcept : name_{name} {}
+  explicit constexpr code_category(const char* name) noexcept : name_{name} {}
   const char* name() const noexcept override { return name_; }
   std::string message(int value) const override { return text_of(Enum(value)); }
 
@@ -95,21 +95,21 @@ failure::remedy_kind remedy_of_errno(int value) noexcept {
 
 }  // namespace
 
-const std::error_category& errc_category() noexcept {
-  static const category<errc> instance{"cordma"};
+const std::error_category& error::category() noexcept {
+  static const code_category<errc> instance{"cordma"};
   return instance;
 }
 
-const std::error_category& wc_category() noexcept {
-  static const category<wc_errc> instance{"ibv_wc_status"};
+const std::error_category& error::completion_category() noexcept {
+  static const code_category<wc_errc> instance{"ibv_wc_status"};
   return instance;
 }
 
 namespace {
 
 // The category is made at load time: a fork during the first call would leave the child none.
-[[maybe_unused]] const auto& errc_category_at_load = errc_category();
-[[maybe_unused]] const auto& wc_category_at_load = wc_category();
+[[maybe_unused]] const auto& category_at_load = error::category();
+[[maybe_unused]] const auto& completion_category_at_load = error::completion_category();
 
 }  // namespace
 
@@ -122,9 +122,9 @@ failure errno_failure(int errno_value, const char* call, failure::object_id obje
 }
 
 failure::remedy_kind failure::remedy() const noexcept {
-  if (code.category() == errc_category()) return meaning_of(errc(code.value())).remedy;
+  if (code.category() == error::category()) return meaning_of(errc(code.value())).remedy;
   // Every failed work completion leaves the queue pair in the error state.
-  if (code.category() == wc_category()) return remedy_kind::reconnect;
+  if (code.category() == error::completion_category()) return remedy_kind::reconnect;
   return remedy_of_errno(code.value());
 }
 

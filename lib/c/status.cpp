@@ -32,7 +32,8 @@ void put(std::string_view text) noexcept {
 const char* text_of_errc(int value) {
   static const auto& texts = *[] {
     auto* const all = new std::array<std::string, CORDMA_BAD_HANDLE>;
-    for (int i = 0; i < CORDMA_BAD_HANDLE; ++i) (*all)[std::size_t(i)] = errc_category().message(i);
+    for (int i = 0; i < CORDMA_BAD_HANDLE; ++i)
+      (*all)[std::size_t(i)] = error::category().message(i);
     return all;
   }();
   const bool is_known = value > 0 && value < CORDMA_BAD_HANDLE;
@@ -43,8 +44,9 @@ const char* text_of_errc(int value) {
 
 int status_of(const failure& f) noexcept {
   const int value = f.code.value();
-  if (f.code.category() == errc_category()) return value;
-  return f.code.category() == wc_category() ? CORDMA_WC + value : CORDMA_ERRNO + value;
+  if (f.code.category() == error::category()) return value;
+  return f.code.category() == error::completion_category() ? CORDMA_WC + value
+                                                           : CORDMA_ERRNO + value;
 }
 
 outcome outcome_of(const failure& f) noexcept {

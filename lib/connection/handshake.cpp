@@ -242,7 +242,7 @@ const char* to_string(service kind) noexcept {
 }
 
 verdict verdict::refused(const failure& why) noexcept {
-  const bool is_ours = why.code.category() == errc_category();
+  const bool is_ours = why.code.category() == error::category();
   const errc code = is_ours ? errc(why.code.value()) : errc::refused;
   verdict v{.code = std::uint8_t(is_of_a_handshake(code) ? code : errc::refused)};
   v.text = why.detail.empty() ? std::string_view{why.call} : why.detail.view();

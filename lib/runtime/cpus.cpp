@@ -34,7 +34,7 @@ std::string ranges(const std::vector<unsigned>& cpus) {
 
 }  // namespace
 
-std::vector<unsigned> allowed_cpus() {
+std::vector<unsigned> runtime_group::allowed_cpus() {
   cpu_mask mask{};
   if (::sched_getaffinity(0, sizeof mask, mask.data()) != 0) {
     throw error{errno_failure(errno, "sched_getaffinity")};
@@ -47,7 +47,7 @@ std::vector<unsigned> allowed_cpus() {
 }
 
 void check_cpu(unsigned cpu) {
-  const std::vector<unsigned> allowed = allowed_cpus();
+  const std::vector<unsigned> allowed = runtime_group::allowed_cpus();
   if (std::binary_search(allowed.begin(), allowed.end(), cpu)) return;
   const std::string detail = "CPU " + std::to_string(cpu) + " is none of " + ranges(allowed) +
                              ", which this thread may use: name one of those, or give it more "

@@ -63,7 +63,8 @@ struct calls {
 
 unsigned thread_count(const runtime_group_options& options) {
   for (const unsigned cpu : options.pin) check_cpu(cpu);
-  const std::size_t cpus = options.pin.empty() ? allowed_cpus().size() : options.pin.size();
+  const std::size_t cpus =
+      options.pin.empty() ? runtime_group::allowed_cpus().size() : options.pin.size();
   const std::size_t count = options.threads != 0 ? options.threads : cpus;
   check_option("runtime_group_options", "threads", static_cast<long long>(count), 1,
                runtime_group_options::threads_limit);
@@ -80,7 +81,7 @@ unsigned thread_count(const runtime_group_options& options) {
 
 struct [[gnu::visibility("hidden")]] runtime_group::state {
   explicit state(const runtime_group_options& options);
-  state(state&&) = delete;
+  state(state &&) = delete;
   ~state() { end(); }
 
   void end() noexcept;
@@ -99,11 +100,11 @@ struct [[gnu::visibility("hidden")]] runtime_group::state {
 struct [[gnu::visibility("hidden")]] runtime_group::member {
   /// Returns when the member's runtime is there. \errors what the constructor of the runtime
   /// throws.
-  member(state& of, unsigned number, runtime_options options, std::optional<unsigned> cpu);
+  member(state & of, unsigned number, runtime_options options, std::optional<unsigned> cpu);
 
   void begin(const body& each, const std::shared_ptr<calls>& all) noexcept;
-  void live(runtime_options& options, std::optional<unsigned> cpu,
-            std::promise<void>& started) noexcept;
+  void live(runtime_options & options, std::optional<unsigned> cpu,
+            std::promise<void> & started) noexcept;
   task<> work_until_stopped();
   task<> work_on(const body& each, std::shared_ptr<calls> all);
 

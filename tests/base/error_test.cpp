@@ -27,13 +27,13 @@ TEST_CASE("a failure prints no more than it knows", "[base]") {
 
 TEST_CASE("every code has a text of its own, and a number we don't know has one too", "[base]") {
   for (int value = 1; value <= int(errc::ranks_disagree); ++value) {
-    CHECK(errc_category().message(value) != "unknown cordma error");
+    CHECK(error::category().message(value) != "unknown cordma error");
   }
   for (int value = 1; value <= int(wc_errc::tag_matching_incomplete); ++value) {
-    CHECK(wc_category().message(value) != "unknown");
+    CHECK(error::completion_category().message(value) != "unknown");
   }
-  CHECK(errc_category().message(999) == "unknown cordma error");
-  CHECK(wc_category().message(999) == "unknown");
+  CHECK(error::category().message(999) == "unknown cordma error");
+  CHECK(error::completion_category().message(999) == "unknown");
 }
 
 TEST_CASE("the remedy follows from the code", "[base]") {

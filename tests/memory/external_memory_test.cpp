@@ -320,7 +320,7 @@ TEST_CASE("requests on a dma-buf that has gone end with an error, short ones too
           wc_errc::local_protection);
     link.reconnect();
     CHECK(test::code_of(link.outcome(link.a->read(other.first(size), mr.remote_slice())))
-              .category() == wc_category());
+              .category() == error::completion_category());
     link.reconnect();
   }
   CHECK(link.run(link.a->write(other, other.remote_slice())) == 2 * page);

@@ -112,7 +112,7 @@ class storm {
     if (why == errc::timed_out && how != fate::as_it_likes) return;
     // The handler found its connection gone, or the client did.
     if (why != errc::disconnected && why != errc::handler_failed && why != errc::closed &&
-        why != std::errc::connection_refused && why.category() != wc_category()) {
+        why != std::errc::connection_refused && why.category() != error::completion_category()) {
       ++unexplained;
     }
   }

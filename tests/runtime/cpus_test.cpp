@@ -13,21 +13,21 @@
 using namespace cordma;
 
 TEST_CASE("a thread that is pinned may use that CPU alone, and may be told no other", "[runtime]") {
-  const std::vector<unsigned> before = allowed_cpus();
+  const std::vector<unsigned> before = runtime_group::allowed_cpus();
   REQUIRE_FALSE(before.empty());
   CHECK(std::is_sorted(before.begin(), before.end()));
   std::vector<unsigned> during;
   std::thread{[&] {
     pin_to(before.back());
-    during = allowed_cpus();
+    during = runtime_group::allowed_cpus();
   }}.join();
   CHECK(during == std::vector<unsigned>{before.back()});
-  CHECK(allowed_cpus() == before);
+  CHECK(runtime_group::allowed_cpus() == before);
 }
 
 TEST_CASE("a CPU that may not be used is refused by its number, beside those that may",
           "[runtime]") {
-  const std::vector<unsigned> allowed = allowed_cpus();
+  const std::vector<unsigned> allowed = runtime_group::allowed_cpus();
   const unsigned no_such = allowed.back() + 1;
   CHECK_NOTHROW(check_cpu(allowed.front()));
   try {

@@ -70,7 +70,7 @@ TEST_CASE("each thread's runtime is made from the options of its index", "[runti
 
 TEST_CASE("a group has a thread for each CPU unless told otherwise", "[runtime][device]") {
   runtime_group_options options = group_of(0);
-  std::vector<unsigned> expected = allowed_cpus();
+  std::vector<unsigned> expected = runtime_group::allowed_cpus();
   SECTION("that it may use") {}
   SECTION("that it is told to pin to") {
     expected.resize(1);
@@ -82,13 +82,13 @@ TEST_CASE("a group has a thread for each CPU unless told otherwise", "[runtime][
 
 TEST_CASE("a thread that is pinned sees its CPU alone", "[runtime][device]") {
   runtime_group_options options = group_of(0);
-  options.pin = allowed_cpus();
+  options.pin = runtime_group::allowed_cpus();
   const std::vector<unsigned>& cpus = options.pin;
   runtime_group group{options};
   REQUIRE(group.size() == cpus.size());
   std::vector<std::vector<unsigned>> seen(cpus.size());
   const auto inspect = [&](runtime&, unsigned index) -> task<> {
-    seen[index] = allowed_cpus();
+    seen[index] = runtime_group::allowed_cpus();
     co_return;
   };
   group.run(inspect);
@@ -99,13 +99,13 @@ TEST_CASE("options of a group that cannot be are refused, the values named", "[r
   runtime_group_options options;
   std::string said;
   SECTION("a CPU that may not be used") {
-    options.pin = allowed_cpus();
+    options.pin = runtime_group::allowed_cpus();
     options.pin.push_back(options.pin.back() + 1);
     said = "CPU " + std::to_string(options.pin.back()) + " is none of " +
            std::to_string(options.pin.front());
   }
   SECTION("fewer CPUs than threads") {
-    options.pin.push_back(allowed_cpus().front());
+    options.pin.push_back(runtime_group::allowed_cpus().front());
     options.threads = 3;
     said = "pin names 1 CPUs for 3 threads";
   }
@@ -266,8 +266,6 @@ TEST_CASE("a group can be left alone, or run nothing", "[runtime][device][C3]") 
     runtime_group group{group_of(2)};
     group.run(do_nothing);
   }
-  {
-    const runtime_group group{group_of(2)};
-  }
+  { const runtime_group group{group_of(2)}; }
   CHECK(test::holdings() == before);
 }

@@ -11,7 +11,7 @@ using namespace perf;
 using Catch::Matchers::Contains;
 
 TEST_CASE("a list of CPUs has numbers and ranges", "[tools]") {
-  const unsigned first = cordma::allowed_cpus().front();
+  const unsigned first = cordma::runtime_group::allowed_cpus().front();
   const std::string one = std::to_string(first);
   CHECK(parse_cpus(one) == std::vector<unsigned>{first});
   CHECK(parse_cpus(one + '-' + one + ',' + one) == std::vector<unsigned>{first, first});

@@ -93,7 +93,7 @@ process_facts read_process() {
   }
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) facts.descriptors = limit_of(limit.rlim_cur);
   facts.may_lock_all = may_lock_all();
-  facts.cpus = cordma::allowed_cpus();
+  facts.cpus = cordma::runtime_group::allowed_cpus();
   facts.ring_failure = why_no_ring();
   if (const char* const text = cordma::detail::variable_text("CORDMA_IO_BACKEND")) {
     facts.backend_variable = text;

@@ -36,7 +36,7 @@ void check_allowed(std::string_view text, unsigned cpu, const std::vector<unsign
 }  // namespace
 
 std::vector<unsigned> parse_cpus(std::string_view text) {
-  const std::vector<unsigned> allowed = cordma::allowed_cpus();
+  const std::vector<unsigned> allowed = cordma::runtime_group::allowed_cpus();
   std::vector<unsigned> all;
   for (std::size_t at = 0; at <= text.size();) {
     const std::size_t comma = std::min(text.find(',', at), text.size());

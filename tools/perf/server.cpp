@@ -177,7 +177,7 @@ void server::check_room(const job& what) const {
         std::to_string(options_.memory_bytes_max >> 20) +
         " MiB: use a smaller --size or fewer --connections, or start it with more --memory"};
   }
-  const auto cpus = std::uint32_t(cordma::allowed_cpus().size());
+  const auto cpus = std::uint32_t(cordma::runtime_group::allowed_cpus().size());
   const std::uint32_t threads_max = options_.threads_max != 0 ? options_.threads_max : cpus;
   if (what.threads > threads_max) {
     throw std::invalid_argument{"--threads " + std::to_string(what.threads) + ": the server has " +

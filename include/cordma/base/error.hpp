@@ -78,10 +78,8 @@ enum class wc_errc : int {
   tag_matching_incomplete = 23,
 };
 
-CORDMA_EXPORT const std::error_category& errc_category() noexcept;
-CORDMA_EXPORT const std::error_category& wc_category() noexcept;
-inline std::error_code make_error_code(errc e) noexcept { return {int(e), errc_category()}; }
-inline std::error_code make_error_code(wc_errc e) noexcept { return {int(e), wc_category()}; }
+std::error_code make_error_code(errc e) noexcept;
+std::error_code make_error_code(wc_errc e) noexcept;
 
 }  // namespace cordma
 
@@ -131,11 +129,21 @@ class CORDMA_EXPORT error : public std::system_error {
   [[nodiscard]] const struct failure& failure() const noexcept { return failure_; }
   [[nodiscard]] const char* what() const noexcept override;
 
+  /// The category of an `errc`.
+  [[nodiscard]] static const std::error_category& category() noexcept;
+  /// The category of a `wc_errc`.
+  [[nodiscard]] static const std::error_category& completion_category() noexcept;
+
  private:
   struct failure failure_;
   // Shared, because exceptions are copied, and a copy must not throw.
   std::shared_ptr<const std::string> text_;
 };
+
+inline std::error_code make_error_code(errc e) noexcept { return {int(e), error::category()}; }
+inline std::error_code make_error_code(wc_errc e) noexcept {
+  return {int(e), error::completion_category()};
+}
 
 /// Thrown by awaiting an operation that was stopped. It is not an `error`, and not to be logged,
 /// counted or reported. A scope treats it as a normal end.

@@ -15,11 +15,6 @@
 
 namespace cordma {
 
-/// Returns the CPUs that the calling thread may run on, ascending: taskset(1), a cpuset or its
-/// starter may limit them. Threads that it starts inherit them. \errors those of
-/// sched_getaffinity(2).
-CORDMA_EXPORT [[nodiscard]] std::vector<unsigned> allowed_cpus();
-
 struct runtime_group_options {
   /// Makes the options of each thread's runtime; null: the defaults. It is a function, because
   /// options own what cannot be copied (a reactor). Threads may also differ: in their device, or in
@@ -28,9 +23,9 @@ struct runtime_group_options {
   /// Number of threads, up to `threads_limit`. 0: one for each CPU in `pin`; if that is empty, one
   /// for each CPU that this process may use.
   unsigned threads = 0;
-  /// CPUs of the threads: thread i stays on pin[i]. With `allowed_cpus()`, each thread has one to
-  /// itself. Empty: the kernel moves threads freely. Threads that the device's library starts
-  /// inherit the CPU.
+  /// CPUs of the threads: thread i stays on pin[i]. With `runtime_group::allowed_cpus()`, each
+  /// thread has one to itself. Empty: the kernel moves threads freely. Threads that the device's
+  /// library starts inherit the CPU.
   std::vector<unsigned> pin{};
 
   static constexpr unsigned threads_limit = 1024;
@@ -136,7 +131,7 @@ class CORDMA_EXPORT group_listener {
 /// Threads that each run a runtime of their own, for servers that need more than one core. They
 /// share nothing; `executor::post` is the only way from one to another.
 ///
-///     runtime_group group{{.pin = allowed_cpus()}};
+///     runtime_group group{{.pin = runtime_group::allowed_cpus()}};
 ///     const serve_options known{.connections = {.credentials = &key}};
 ///     const endpoint where = group.serve({"0.0.0.0", 7471}, handle, known).local_endpoint();
 ///     group.wait();  // Until a call of `stop`.
@@ -152,6 +147,11 @@ class CORDMA_EXPORT runtime_group {
   /// Body of the threads, called on all of them at once. The group keeps it until the last call has
   /// ended, so a lambda with captures is allowed.
   using body = callback<task<>(runtime& rt, unsigned index)>;
+
+  /// Returns the CPUs that the calling thread may run on, ascending: taskset(1), a cpuset or its
+  /// starter may limit them. Threads that it starts inherit them. \errors those of
+  /// sched_getaffinity(2). \thread any.
+  [[nodiscard]] static std::vector<unsigned> allowed_cpus();
 
   /// Starts the threads one after another; a failure ends those started before.
   /// \errors  What the constructor of `runtime` throws. EINVAL: a CPU that this thread may not use;
