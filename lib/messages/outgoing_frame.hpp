@@ -23,11 +23,10 @@ struct message_loans {
 /// A frame that is sent when there is credit and room in the send queue. Destroying it withdraws
 /// it.
 struct outgoing_frame : list_hook<outgoing_frame> {
-  static constexpr std::size_t head_max = 72;
-  /// Room behind a head of full length. Bytes that fit there are sent in one piece with the head,
-  /// which costs a device less than two pieces.
-  static constexpr std::size_t together_max = 32;
-  static constexpr std::size_t head_room = message_protocol::header_bytes + head_max + together_max;
+  static constexpr std::size_t head_max = 104;
+  /// Most heads are shorter. Bytes that fit behind a head are sent in one piece with it, which
+  /// costs a device less than two pieces.
+  static constexpr std::size_t head_room = message_protocol::header_bytes + head_max;
 
   message_protocol::frame frame;
   /// Room for the frame's header, and behind it `head_bytes` that precede `bytes`.

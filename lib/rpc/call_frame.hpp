@@ -3,6 +3,9 @@
 #include "base/little_endian.hpp"
 #include "messages/message_frame.hpp"
 
+#include <cordma/base/error.hpp>
+#include <cordma/rpc/trace.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -22,7 +25,7 @@ inline constexpr std::uint32_t no_deadline = UINT32_MAX;
 
 enum class kind : std::uint8_t {
   // Messages.
-  request = 1,  ///< client: method, deadline, what it lends; its terms and the request follow
+  request = 1,  ///< client: method, deadline, its parts; they and the request follow
   reply = 2,    ///< server: the reply follows
   failure = 3,  ///< server: status; a text follows
   // Control.
@@ -41,8 +44,15 @@ enum class status : std::uint32_t {
   out_of_memory = 8,
 };
 
-/// Memory of the client that a call lends.
-enum bulk : std::uint16_t { no_bulk = 0, source = 1, sink = 2 };
+/// The code of the caller's failure.
+errc code_of(status s) noexcept;
+
+/// Parts of a request that precede its value: memory of the client that the call lends, and the
+/// context of the client's span.
+enum bulk : std::uint16_t { no_bulk = 0, source = 1, sink = 2, trace = 4 };
+/// The parts that lend memory.
+inline constexpr std::uint16_t loans = source | sink;
+inline constexpr std::size_t trace_bytes = 32;
 
 // Where the fields are.
 namespace at {
@@ -52,7 +62,7 @@ inline constexpr std::size_t version = 0, kind = 1, bulk = 2, value = 4, call = 
 struct header {
   std::uint8_t version = call_protocol::version;
   call_protocol::kind kind = kind::request;
-  std::uint16_t bulk = no_bulk;  ///< request: what it lends
+  std::uint16_t bulk = no_bulk;  ///< request: its parts
   std::uint32_t value = 0;       ///< request: deadline; failure: status
   std::uint64_t call = 0;        ///< the client's number of the call
   std::uint64_t method = 0;      ///< request
@@ -69,11 +79,20 @@ inline bool is_ours(const header& h) noexcept { return h.version == version; }
   little_endian::put(out + at::call, h.call);
   little_endian::put(out + at::method, h.method);
 }
-/// Bytes before the request itself: the header, and the terms of the source and of the sink, if
-/// they are lent.
-constexpr std::size_t head_bytes(std::uint16_t lent) noexcept {
-  return header_bytes + message_protocol::loan_bytes * ((lent & source) + (lent & sink) / sink);
+/// Bytes before the terms of the loans: the header and the trace context, if there is one.
+constexpr std::size_t loans_at(std::uint16_t parts) noexcept {
+  return header_bytes + ((parts & trace) != 0 ? trace_bytes : 0);
 }
+/// Bytes before the request itself: the header and the parts.
+constexpr std::size_t head_bytes(std::uint16_t parts) noexcept {
+  return loans_at(parts) +
+         message_protocol::loan_bytes * ((parts & source) + (parts & sink) / sink);
+}
+
+/// Writes `trace_bytes`. \param context  is not none.
+void encode(const rpc::trace_context& context, std::byte* out) noexcept;
+/// The trace context. \param request  was checked, and has one.
+rpc::trace_context context_of(std::span<const std::byte> request) noexcept;
 
 /// Terms of a loan. \param request  was checked, and lends `which`.
 loan_terms terms_of(std::span<const std::byte> request, bulk which) noexcept;
@@ -97,7 +116,7 @@ inline header read(const std::byte* in) noexcept {
           .method = little_endian::get<std::uint64_t>(in + at::method)};
 }
 
-/// True for most messages: a valid request that lends nothing, or a valid reply.
+/// True for most messages: a valid request without other parts, or a valid reply.
 inline bool is_plain(std::span<const std::byte> bytes) noexcept {
   if (bytes.size() < header_bytes || call_in(bytes) >= call_limit) return false;
   constexpr std::uint32_t request = version | unsigned(kind::request) << 8;

@@ -16,20 +16,6 @@ namespace {
 
 constexpr unsigned index_bits = 16;
 
-errc code_of(status s) noexcept {
-  switch (s) {
-    case status::unknown_method: return errc::unknown_method;
-    case status::unknown_version: return errc::incompatible_peer;
-    case status::bad_request: return errc::bad_message;
-    case status::reply_too_large: return errc::wrong_length;
-    case status::shutting_down: return errc::shutting_down;
-    case status::stopped: return errc::timed_out;
-    case status::out_of_memory:
-    case status::handler_failed: break;
-  }
-  return errc::handler_failed;
-}
-
 }  // namespace
 
 call_slot::call_slot(client_core& c, std::uint16_t i) noexcept
@@ -47,6 +33,7 @@ client_core::client_core(cordma::executor& executor, const client_options& optio
     : waiter{&on_connect_done},
       executor_{executor},
       options_{options},
+      spans_{call_spans::make(options.tracer)},
       connector_{std::move(connect)} {
   check(options);
 }
@@ -70,7 +57,7 @@ inline call_slot& client_core::begin(const call_target& target) {
   s.target = &target;
   s.begin_anew();
   s.is_in_flight = s.has_lent = s.is_ending = s.has_ended = s.is_abandoned = s.is_repeated = false;
-  s.was_stopped = false;
+  s.was_stopped = s.has_context = s.is_traced = false;
   return s;
 }
 
@@ -84,6 +71,8 @@ inline bool client_core::start(call_slot& s, const call_options& options,
     ++counters_.stopped;
     return s.was_stopped = s.has_ended = true;
   }
+  if (spans_ != nullptr || !options.trace.is_none()) [[unlikely]]
+    begin_span(s, options.trace);
   const duration limit = s.options->timeout.value_or(options_.call_timeout);
   const bool goes_now = waiting_.empty() && may_send();
   // Before the timer is armed, so that the server works meanwhile. For the same reason a call that
@@ -150,11 +139,14 @@ inline void client_core::send(call_slot& s, duration limit) noexcept {
   header h{.call = s.number, .method = s.target->id};
   if (s.options->source.size_bytes() != 0) h.bulk |= call_protocol::source;
   if (s.options->sink.size_bytes() != 0) h.bulk |= call_protocol::sink;
+  if (s.has_context) h.bulk |= call_protocol::trace;
   const auto left = std::chrono::ceil<std::chrono::microseconds>(limit).count();
   h.value = std::uint32_t(std::clamp<std::int64_t>(left, 0, call_protocol::no_deadline));
   try {
     s.encoded_message::begin(h);
-    if (h.bulk != call_protocol::no_bulk) [[unlikely]]
+    if (s.has_context) [[unlikely]]
+      s.add(s.span.context);
+    if ((h.bulk & call_protocol::loans) != 0) [[unlikely]]
       lend(s);
     s.encoded_message::send(*link_, *s.request);
   } catch (...) {
@@ -234,12 +226,36 @@ void client_core::end(call_slot& s) noexcept {
   s.take_back();
   for (inline_grant& l : s.loans) l.drop(s.may_have_run());
   s.has_ended = true;
+  if (s.is_traced) [[unlikely]]
+    end_span(s);
   if (s.is_abandoned) {
     leave(s);
   } else if (s.is_waiting()) {
     s.suspension::end();
   }
   if (!waiting_.empty()) pump();
+}
+
+void client_core::begin_span(call_slot& s, const trace_context& parent) noexcept {
+  s.span = {.kind = tracer::span_kind::client, .method = s.target->name};
+  if (spans_ != nullptr) {
+    spans_->begin(s.span, parent, executor_);
+    s.is_traced = s.span.context.is_sampled();
+  } else {
+    s.span.context = parent;
+  }
+  s.has_context = !s.span.context.is_none();
+}
+
+void client_core::end_span(call_slot& s) noexcept {
+  if (conn_) s.span.peer = &conn_.peer();
+  if (s.was_stopped) {
+    s.span.outcome = std::make_error_code(std::errc::operation_canceled);
+  } else if (s.why) {
+    s.span.outcome = s.why->code;
+    s.span.text = s.why->detail.view();
+  }
+  spans_->end(s.span, executor_);
 }
 
 void client_core::cancel(std::uint64_t number) noexcept {

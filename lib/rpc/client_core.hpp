@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/random.hpp"
+#include "call_spans.hpp"
 #include "encoded_message.hpp"
 
 #include <cordma/rpc/client.hpp>
@@ -59,6 +60,9 @@ struct call_slot final : list_hook<call_slot>,
   bool is_abandoned = false;  ///< the operation is destroyed
   bool is_repeated = false;   ///< sent again, after it may have run on a connection that was lost
   bool was_stopped = false;
+  bool has_context = false;  ///< the request carries `span.context`
+  bool is_traced = false;    ///< the tracer waits for the end of `span`
+  call_span span;
   stream_message reply;
   std::array<lending, 2> loans{{lending{*this}, lending{*this}}};  ///< source and sink
   std::optional<failure> why;                                      ///< the call has failed
@@ -118,6 +122,8 @@ class client_core final : public cordma::detail::counted, private waiter {
   void give_up(call_slot& s) noexcept;
   void settle(call_slot& s) noexcept;
   void fail(call_slot& s, const failure& why, std::uint64_t& counted_in) noexcept;
+  void begin_span(call_slot& s, const trace_context& parent) noexcept;
+  void end_span(call_slot& s) noexcept;
   void end(call_slot& s) noexcept;
   void cancel(std::uint64_t number) noexcept;
   static void on_loan_ended(inline_grant& self) noexcept;
@@ -132,6 +138,7 @@ class client_core final : public cordma::detail::counted, private waiter {
 
   cordma::executor& executor_;
   const client_options options_;
+  const std::unique_ptr<call_spans> spans_;  ///< null: no tracer
   std::optional<failure> shut_;
   std::optional<failure> why_lost_;
   cordma::connection conn_;

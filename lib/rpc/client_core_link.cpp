@@ -134,6 +134,7 @@ void client_core::on_link_closed(const failure& why) noexcept {
     --in_flight_count_;
     if (s.may_have_run()) {
       s.is_repeated = true;
+      ++s.span.repeats;
       ++counters_.repeated;
     }
     s.begin_anew();

@@ -49,6 +49,10 @@ class encoded_message : public outgoing_frame {
     lent.count = 0;
     call_protocol::encode(h, open_head(call_protocol::header_bytes));
   }
+  /// Adds the trace context, which precedes the terms of loans.
+  void add(const trace_context& context) noexcept {
+    call_protocol::encode(context, extend_head(call_protocol::trace_bytes));
+  }
   /// Adds the terms of a loan. Its bind is posted ahead of the message.
   void add(inline_grant& loan) noexcept {
     message_protocol::encode_loan(loan.terms(), extend_head(message_protocol::loan_bytes));

@@ -23,6 +23,7 @@ duration server_call::remaining() const noexcept {
   return std::max(until - call_.link->executor().now(), duration{});
 }
 
+trace_context server_call::trace() const noexcept { return call_.trace(); }
 bool server_call::has_source() const noexcept {
   return (call_.asked.bulk & call_protocol::source) != 0;
 }

@@ -44,7 +44,10 @@ class [[nodiscard]] unstopped final : public operation_base<unstopped> {
 
 }  // namespace
 
-server_core::server_core(const server_options& options) : options_{options} { check(options); }
+server_core::server_core(const server_options& options)
+    : options_{options}, spans_{call_spans::make(options.tracer)} {
+  check(options);
+}
 server_core::~server_core() {
   while (!free_.empty()) delete &free_.pop_front();
 }

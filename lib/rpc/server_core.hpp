@@ -1,5 +1,6 @@
 #pragma once
 
+#include "call_spans.hpp"
 #include "encoded_message.hpp"
 
 #include <cordma/coro/event.hpp>
@@ -31,6 +32,7 @@ struct call_state {
   bool is_started = false;
   bool is_counted = false;  ///< the counters have the call's outcome
   bool is_answering = false;
+  bool has_span = false;
   bool* is_gone = nullptr;  ///< is set to true when the call is closed
   std::optional<time_point> until;
 };
@@ -64,6 +66,8 @@ struct incoming_call final : list_hook<incoming_call>,
   /// Time is counted from the first call of this function: when the handler first waits.
   [[nodiscard]] time_point deadline() noexcept;
 
+  [[nodiscard]] trace_context trace() const noexcept;
+
   header asked;
   stream_message request;
   std::optional<stop_source> stop{std::in_place};
@@ -71,6 +75,7 @@ struct incoming_call final : list_hook<incoming_call>,
   call_body_room room;
   call_body_ptr body{nullptr, nullptr};
   fixed_text<call_protocol::text_bytes_max> text;  ///< text of a failure
+  call_span span;                                  ///< if `has_span`
 };
 
 /// The state of a `server`, which its connections share: methods, limits, counters, spare calls.
@@ -136,6 +141,7 @@ class server_core final {
   static std::uint64_t id_of(const std::unique_ptr<served_method>& m) noexcept { return m->id; }
 
   const server_options options_;
+  const std::unique_ptr<call_spans> spans_;              ///< null: no tracer
   std::vector<std::unique_ptr<served_method>> methods_;  ///< sorted by their ids
   static constexpr std::size_t kept_max = 1024;
   intrusive_list<incoming_call> free_;  ///< at most `kept_max`, the last used first
@@ -194,6 +200,8 @@ class server_link final : public message_channel, public list_hook<server_link> 
 
   static inline header request_in(const arrived_message& a);
   inline void begin(arrived_message& a);
+  void begin_span(incoming_call& c) noexcept;
+  void end_span(incoming_call& c) noexcept;
   void cancel(incoming_call& c) noexcept;
   [[nodiscard]] bool was_cancelled(std::uint64_t call) const noexcept;
   static std::coroutine_handle<> on_step(cordma::waiter& self) noexcept;

@@ -18,6 +18,8 @@ using message_protocol::throw_bad_frame;
 
 namespace {
 
+bool lends(const header& h) noexcept { return (h.bulk & call_protocol::loans) != 0; }
+
 bulk first_of(const header& h) noexcept {
   return (h.bulk & call_protocol::source) != 0 ? call_protocol::source : call_protocol::sink;
 }
@@ -58,6 +60,12 @@ time_point incoming_call::deadline() noexcept {
                 : link->executor().about_after(std::chrono::microseconds{asked.value});
   }
   return *until;
+}
+
+trace_context incoming_call::trace() const noexcept {
+  if (has_span) return span.context;
+  if ((asked.bulk & call_protocol::trace) == 0) return {};
+  return call_protocol::context_of(request.bytes());
 }
 
 // ---- a connection
@@ -117,7 +125,7 @@ void server_link::on_control(std::span<const std::byte> bytes) {
   };
   if (arrived_message* const a = inbox().find(asks_for_it)) {
     const header asked = request_in(*a);
-    const bool has_lent = is_ours(asked) && asked.bulk != 0;
+    const bool has_lent = is_ours(asked) && lends(asked);
     stream_message request = deliver(*a);
     ++core_->counters.calls;
     ++core_->counters.stopped;
@@ -136,7 +144,7 @@ void server_link::cancel(incoming_call& c) noexcept {
   c.stop->request_stop();
   // An answer that waits may come after the client has revoked its memory.
   if (c.is_answering) c.immediate.reset();
-  if (c.asked.bulk == 0 || std::exchange(c.is_over, true)) return;
+  if (!lends(c.asked) || std::exchange(c.is_over, true)) return;
   c.is_in_use |= stop_using(c);
   tell_returned(c.asked.call, c.is_in_use);
 }
@@ -174,6 +182,8 @@ inline void server_link::begin(arrived_message& a) {
   c.open(*this, a, h);
   calls_.push_back(c);
   ++running_;
+  if (core_->spans_ != nullptr) [[unlikely]]
+    begin_span(c);
   if (!is_ours(h)) [[unlikely]]
     return refuse(c, status::unknown_version, "this server speaks version 1");
   if (is_ending_) [[unlikely]]
@@ -188,6 +198,21 @@ inline void server_link::begin(arrived_message& a) {
     return refuse(c, status::unknown_method, text.view());
   }
   executor().schedule(c);
+}
+
+void server_link::begin_span(incoming_call& c) noexcept {
+  const served_method* const method = is_ours(c.asked) ? core_->find(c.asked.method) : nullptr;
+  c.span = {.kind = tracer::span_kind::server,
+            .method = method != nullptr ? method->name : std::string_view{},
+            .peer = conn_ != nullptr ? &conn_->peer() : nullptr};
+  core_->spans_->begin(c.span, c.trace(), executor());
+  c.has_span = true;
+}
+
+void server_link::end_span(incoming_call& c) noexcept {
+  if (!c.span.context.is_sampled()) return;
+  if (!c.is_counted) c.span.outcome = failed() ? failed()->code : make_error_code(errc::closed);
+  core_->spans_->end(c.span, executor());
 }
 
 bool server_link::was_cancelled(std::uint64_t call) const noexcept {
@@ -287,6 +312,10 @@ void server_link::refuse(incoming_call& c, status why, std::string_view text) no
   }
   c.is_counted = true;
   c.text = text.substr(0, peer().buffer_bytes - header_bytes);
+  if (c.has_span) [[unlikely]] {
+    c.span.outcome = code_of(why);
+    c.span.text = c.text.view();
+  }
   answer(c, kind::failure, std::uint32_t(why), encodable_ref{c.text.view()});
 }
 
@@ -297,7 +326,7 @@ inline void server_link::answer(incoming_call& c, kind k, std::uint32_t value,
   bool is_gone = false;
   c.is_gone = &is_gone;
   c.encoded_message::begin({.kind = k, .value = value, .call = c.asked.call});
-  if (c.asked.bulk != 0) [[unlikely]]
+  if (lends(c.asked)) [[unlikely]]
     end_loans(c);
   c.send(*this, what);
   if (is_gone) [[likely]]
@@ -328,8 +357,10 @@ void server_link::end(incoming_call& c) noexcept {
   const channel_ref stay{*this};
   // Destroyed last: giving its buffer back may post frames.
   const stream_message request = std::move(c.request);
+  if (c.has_span) [[unlikely]]
+    end_span(c);
   if (!c.is_counted) ++core_->counters.stopped;
-  if (c.asked.bulk != 0) stop_using(c);
+  if (lends(c.asked)) stop_using(c);
   c.list_hook<incoming_call>::unlink();
   c.close();
   --running_;

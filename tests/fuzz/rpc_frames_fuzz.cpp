@@ -60,6 +60,14 @@ bool is_call_frame(bytes in, bool is_control) {
   must(is_control == (h->kind == kind::cancel || h->kind == kind::returned),
        "control is not a message");
   std::size_t at = protocol::header_bytes;
+  if ((h->bulk & protocol::trace) != 0) {
+    std::array<std::byte, protocol::trace_bytes> again;
+    const rpc::trace_context context = protocol::context_of(in);
+    protocol::encode(context, again.data());
+    must(!context.is_none(), "a context names a span");
+    must(std::ranges::equal(again, in.subspan(at, again.size())), "a context is what was said");
+    at += again.size();
+  }
   for (const protocol::bulk one : {protocol::source, protocol::sink}) {
     if ((h->bulk & one) == 0) continue;
     std::array<std::byte, message_protocol::loan_bytes> again;
@@ -76,7 +84,7 @@ bool can_be_lent(const loan_terms& t) {
          t.isolation >= isolation::shared_key && t.isolation <= isolation::exact;
 }
 
-constexpr std::size_t size_max = 96;
+constexpr std::size_t size_max = 128;
 constexpr std::array<std::uint64_t, 16> edges{0,
                                               1,
                                               2,
@@ -124,6 +132,15 @@ loan_terms some_terms(script& in) {
           .isolation = isolation(in.byte() % 5)};
 }
 
+/// Mostly one that names a span.
+rpc::trace_context some_context(script& in) {
+  const std::uint8_t how = in.byte();
+  rpc::trace_context c{.flags = how};
+  if (how % 8 != 1) c.trace_id.back() = std::byte{1};
+  if (how % 8 != 2) c.span_id.front() = std::byte{1};
+  return c;
+}
+
 void try_message_frame(script& in) {
   namespace protocol = message_protocol;
   using protocol::kind;
@@ -151,27 +168,34 @@ void try_call_frame(script& in, bool is_control) {
   const std::uint8_t how = in.byte();
   const protocol::header h{.version = std::uint8_t(how % 16 == 0 ? how / 16 : protocol::version),
                            .kind = kind{std::uint8_t(in.byte() % 8)},
-                           .bulk = std::uint16_t(how % 16 < 4 ? in.of(edges) : how / 4 % 4),
+                           .bulk = std::uint16_t(how % 16 < 4 ? in.of(edges) : how / 4 % 8),
                            .value = std::uint32_t(in.of(edges)),
                            .call = in.of(edges),
                            .method = in.of(edges)};
   made m;
   m.add(protocol::encode(h));
-  bool can_lend = h.bulk <= (protocol::source | protocol::sink);
-  const std::size_t loans = can_lend ? (h.bulk + 1u) / 2 : 0;
+  bool has_parts = h.bulk <= (protocol::loans | protocol::trace);
+  if (has_parts && (h.bulk & protocol::trace) != 0) {
+    const rpc::trace_context context = some_context(in);
+    std::array<std::byte, protocol::trace_bytes> said;
+    protocol::encode(context, said.data());
+    m.add(said);
+    has_parts = !context.is_none();
+  }
+  const std::size_t loans = h.bulk < 8 ? ((h.bulk & protocol::loans) + 1u) / 2 : 0;
   for (std::size_t n = 0; n < loans; ++n) {
     const loan_terms t = some_terms(in);
     std::array<std::byte, message_protocol::loan_bytes> said;
     message_protocol::encode_loan(t, said.data());
     m.add(said);
-    can_lend = can_lend && can_be_lent(t);
+    has_parts = has_parts && can_be_lent(t);
   }
   const bool is_whole = m.change(in);
   const bool is_frame = is_call_frame(m.get(), is_control);
   if (!is_whole) return;
   const bool is_possible = [&] {
     switch (h.kind) {
-      case kind::request: return !is_control && can_lend;
+      case kind::request: return !is_control && has_parts;
       case kind::reply: return !is_control && h.bulk == 0 && h.value == 0 && h.method == 0;
       case kind::failure: return !is_control && h.bulk == 0 && h.method == 0;
       case kind::cancel:

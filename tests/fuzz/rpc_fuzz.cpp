@@ -29,7 +29,7 @@ using view = std::span<const std::byte>;
 
 constexpr std::size_t payload_max = buffer_bytes - header_bytes;
 constexpr std::size_t bulk_bytes = 256;
-constexpr std::size_t said_max = head_bytes(call_protocol::source | call_protocol::sink) + 16;
+constexpr std::size_t said_max = head_bytes(call_protocol::loans | call_protocol::trace) + 16;
 
 struct point {
   std::uint32_t x, y;
@@ -43,23 +43,43 @@ struct fail : method<"fuzz.fail", view, std::string> {};
 struct reach_source : method<"fuzz.look", nothing, std::uint32_t> {};
 struct mark : method<"fuzz.mark", nothing, std::uint32_t> {};
 
+/// Counts the spans that are under way. One in `period` has a context.
+struct span_count final : rpc::tracer {
+  explicit span_count(unsigned p) noexcept : period{p} {}
+  void begin(span& one) noexcept override {
+    if (begun++ % period != 0) one.context = {};
+    open += one.context.is_sampled() ? 1 : 0;
+  }
+  void end(const span& one) noexcept override {
+    must(one.context.is_sampled() && open > 0, "only what has begun ends");
+    --open;
+  }
+  const unsigned period;
+  unsigned begun = 0, open = 0;
+};
+
 // ---- what both hostile sides say ----------------------------------------------------------------
 
 class rpc_siege : public message_siege {
  protected:
-  /// A header, what it lends, and bytes of which the first few are the script's.
+  /// A header, its parts, and bytes of which the first few are the script's.
   struct said {
     std::array<std::byte, said_max> bytes{};
     std::size_t size_bytes = header_bytes;
     [[nodiscard]] view all() const noexcept { return view{bytes}.first(size_bytes); }
   };
   said compose(header h, script& in, std::size_t most = buffer_bytes) {
-    if (h.bulk == (call_protocol::source | call_protocol::sink) && head_bytes(h.bulk) > most)
-      h.bulk = call_protocol::sink;
-    const std::size_t lent = h.bulk;
+    if (head_bytes(h.bulk) > most) h.bulk &= call_protocol::loans;
+    if (head_bytes(h.bulk) > most) h.bulk = call_protocol::sink;
+    const bool is_traced = (h.bulk & call_protocol::trace) != 0;
+    const std::size_t lent = h.bulk & call_protocol::loans;
     if (!is_gentle_) spoil(h, in);
     said s;
     std::ranges::copy(call_protocol::encode(h), s.bytes.begin());
+    if (is_traced) {
+      call_protocol::encode(some_context(in), &s.bytes[s.size_bytes]);
+      s.size_bytes += call_protocol::trace_bytes;
+    }
     for (std::size_t n = (lent + 1) / 2; n > 0; --n) {
       message_protocol::encode_loan(some_terms(in), &s.bytes[s.size_bytes]);
       s.size_bytes += message_protocol::loan_bytes;
@@ -70,6 +90,14 @@ class rpc_siege : public message_siege {
     for (std::size_t n = head; n < s.size_bytes && n < head + 4; ++n)
       s.bytes[n] = std::byte{in.byte()};
     return s;
+  }
+  /// Gives a context that names a span or, at times, none.
+  rpc::trace_context some_context(script& in) {
+    const std::uint8_t how = in.byte();
+    rpc::trace_context c{.flags = how};
+    if (is_gentle_ || how % 16 != 2) c.trace_id.front() = std::byte{how} | std::byte{1};
+    if (is_gentle_ || how % 16 != 4) c.span_id.back() = std::byte{how} | std::byte{1};
+    return c;
   }
   /// Gives the terms of a part of the peer's landing, or lies.
   loan_terms some_terms(script& in) {
@@ -190,8 +218,8 @@ class server_siege final : public rpc_siege {
   }
 
   void open(const detail::channel_resources& resources) override {
-    constexpr rpc::server_options few{
-        .stream = options, .calls_per_connection_max = 5, .calls_max = 4};
+    const rpc::server_options few{
+        .stream = options, .calls_per_connection_max = 5, .calls_max = 4, .tracer = &spans_};
     core_.emplace(few);
     add_methods();
     auto& link = message_channel::make<rpc::detail::server_link>(*core_, resources, nullptr);
@@ -216,6 +244,7 @@ class server_siege final : public rpc_siege {
     must(n.running == 0 && n.connections == 0, "no call and no connection is there");
     must(n.calls == n.replied + n.failed + n.stopped + n.refused + n.too_large,
          "each call has ended once");
+    must(spans_.open == 0, "and each span of one has");
   }
   void leave() override {
     must(!draining_, "the server has drained");
@@ -237,7 +266,7 @@ class server_siege final : public rpc_siege {
         call_protocol::no_deadline, 0, 1, 100'000, 1'000'000, 5'000'000, 1'000'000, 70'000'000};
     const std::uint8_t how = in.byte();
     return {.kind = call_kind::request,
-            .bulk = std::uint16_t(how % 4),
+            .bulk = std::uint16_t(how % 4 | (how / 64 == 1 ? call_protocol::trace : 0)),
             .value = deadlines[how / 4 % 8],
             .call = number(in),
             .method = in.of(methods)};
@@ -292,6 +321,7 @@ class server_siege final : public rpc_siege {
     }
   }
 
+  span_count spans_{1};
   std::optional<rpc::detail::server_core> core_;
   std::optional<started<task<>>> serving_;
   std::optional<started<task<>>> draining_;
@@ -306,8 +336,9 @@ class client_siege final : public rpc_siege {
   using core = rpc::detail::client_core;
 
   void open(const detail::channel_resources& resources) override {
-    constexpr rpc::client_options few{.stream = options, .calls_max = 5};
+    const rpc::client_options few{.stream = options, .calls_max = 5, .tracer = &spans_};
     core_ = detail::counted_ref<rpc::detail::client_core>{*new core{world_.executor, few, nullptr}};
+    spans_.begun = 0;  // All depends on the script.
     memory_ = world_.memory.allocate_zeroed(bulk_bytes);
     source_.assign(large_max + 512, std::byte{0x77});
     requests_.clear();
@@ -332,6 +363,7 @@ class client_siege final : public rpc_siege {
     must(std::ranges::none_of(calls_, waits), "each call has ended");
     const rpc::client_counters& n = core_->counters();
     must(n.calls == n.answered + n.refused + n.timed_out + n.stopped + n.lost, "once");
+    must(spans_.open == 0, "and each span of one has");
   }
   void leave() override {
     core_->shut();
@@ -412,7 +444,7 @@ class client_siege final : public rpc_siege {
     const std::uint8_t which = in.byte();
     if (requests_.empty()) return;
     const header& asked = requests_[which % requests_.size()];
-    if (is_gentle_ && asked.bulk == 0) return;
+    if (is_gentle_ && (asked.bulk & call_protocol::loans) == 0) return;
     say_control({.kind = call_kind::returned, .call = asked.call}, in);
   }
   /// Reaches what some call lent, whether or not it still may.
@@ -471,6 +503,7 @@ class client_siege final : public rpc_siege {
   local_mr memory_;
   std::vector<std::byte> source_;
   std::array<std::optional<started<task<>>>, 8> calls_;
+  span_count spans_{4};                            // Most requests fit into a buffer.
   std::vector<header> requests_;                   ///< requests that were heard, but for large ones
   std::vector<std::pair<loan_terms, bulk>> lent_;  ///< loans of those requests
   bool is_patient_ = true;

@@ -1,4 +1,5 @@
 #include "../../lib/rpc/call_frame.hpp"
+#include "../../lib/messages/outgoing_frame.hpp"
 #include "support/encoded_call.hpp"
 
 #include <cordma/base/error.hpp>
@@ -73,7 +74,8 @@ TEST_CASE("a header that its kind cannot have is refused by the field", "[rpc]")
   CHECK(refusal_of({.kind = kind::request}, true) == "kind 0x1");
   CHECK(refusal_of({.kind = kind{6}}, true) == "kind 0x6");
   CHECK(refusal_of({.call = call_limit}) == "call 0x4000000000000000");
-  CHECK(refusal_of({.bulk = 4}) == "bulk 0x4");
+  CHECK(refusal_of({.bulk = 8}) == "bulk 0x8");
+  CHECK(refusal_of({.kind = kind::reply, .bulk = trace}) == "bulk 0x4");
   CHECK(refusal_of({.kind = kind::reply, .bulk = source}) == "bulk 0x1");
   CHECK(refusal_of({.kind = kind::returned, .bulk = sink}, true) == "bulk 0x2");
   CHECK(refusal_of({.kind = kind::reply, .value = 1}) == "value 0x1");
@@ -134,7 +136,7 @@ TEST_CASE("loans that cannot be are refused by what is wrong with them", "[rpc]"
   const loan_terms good{.address = 8, .length = 8};
   const auto all = lending(source | sink, {good, good});
   CHECK(refusal_of(std::span{all}.first(all.size() - 1), false) ==
-        "a request that lends is not as short as 0x47");
+        "a request with such parts is not as short as 0x47");
   CHECK(refusal_of(lending(sink, {{.address = 8, .length = 0}}), false) ==
         "the length of a loan 0x0");
   CHECK(refusal_of(lending(source | sink, {good, {.address = 2, .length = ~std::uint64_t{0}}}),
@@ -146,6 +148,75 @@ TEST_CASE("loans that cannot be are refused by what is wrong with them", "[rpc]"
   auto reserved = lending(source, {good});
   reserved.back() = std::byte{1};
   CHECK(refusal_of(reserved, false) == "the isolation of a loan 0x1000003");
+}
+
+namespace {
+
+constexpr std::uint16_t all_parts = source | sink | trace;
+
+rpc::trace_context some_context() {
+  rpc::trace_context c{.flags = 0xa5};
+  for (std::size_t n = 0; n < c.trace_id.size(); ++n) c.trace_id[n] = std::byte(0x10 + n);
+  for (std::size_t n = 0; n < c.span_id.size(); ++n) c.span_id[n] = std::byte(0x20 + n);
+  return c;
+}
+
+std::vector<std::byte> traced(std::uint16_t parts, const rpc::trace_context& context) {
+  std::vector<std::byte> request = bytes_of({.bulk = parts, .call = 1});
+  request.resize(head_bytes(parts));
+  encode(context, &request[header_bytes]);
+  for (std::size_t at = loans_at(parts); at < request.size(); at += message_protocol::loan_bytes)
+    message_protocol::encode_loan({.address = at, .length = 8}, &request[at]);
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE("a trace context lies between a request's header and the loans", "[rpc]") {
+  const auto single = traced(trace, some_context());
+  std::vector<unsigned> numbers;
+  for (const std::byte b : std::span{single}.subspan(header_bytes)) numbers.push_back(unsigned(b));
+  CHECK(numbers == std::vector<unsigned>{0xa5, 0,    0,    0,    0,    0,    0,    0,
+                                         0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17,
+                                         0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f,
+                                         0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27});
+  const auto full = traced(all_parts, some_context());
+  for (const auto& request : {single, full}) {
+    CHECK(request.size() % 8 == 0);  // A request without a context is as aligned.
+    CHECK(refusal_of(request, false).empty());
+    CHECK(context_of(request) == some_context());
+  }
+  CHECK(terms_of(full, source).address == header_bytes + trace_bytes);
+  CHECK(terms_of(full, sink).address == terms_of(full, source).address + 24);
+  CHECK(terms_of(traced(sink | trace, some_context()), sink).address ==
+        terms_of(full, source).address);
+}
+
+TEST_CASE("the longest head of a request has room in a frame", "[rpc]") {
+  STATIC_REQUIRE(head_bytes(all_parts) <= cordma::detail::outgoing_frame::head_max);
+}
+
+TEST_CASE("a trace context that names nothing is refused by what is wrong with it", "[rpc]") {
+  const auto good = traced(all_parts, some_context());
+  CHECK(refusal_of(std::span{good}.first(good.size() - 1), false) ==
+        "a request with such parts is not as short as 0x67");
+  const auto single = traced(trace, some_context());
+  CHECK(refusal_of(std::span{single}.first(single.size() - 1), false) ==
+        "a request with such parts is not as short as 0x37");
+  auto reserved = good;
+  reserved[header_bytes + 7] = std::byte{1};
+  CHECK(refusal_of(reserved, false) == "the flags of a trace context 0x1000000000000a5");
+  auto no_trace = some_context(), no_span = some_context();
+  no_trace.trace_id = {};
+  no_span.span_id = {};
+  CHECK(refusal_of(traced(trace, no_trace), false) == "the trace of a trace context 0x0");
+  CHECK(refusal_of(traced(trace, no_span), false) == "the span of a trace context 0x0");
+  // A few zeros are no id of zeros.
+  auto sparse = some_context();
+  sparse.trace_id = {};
+  sparse.span_id = {};
+  sparse.trace_id.back() = sparse.span_id.front() = std::byte{1};
+  CHECK(refusal_of(traced(trace, sparse), false).empty());
 }
 
 }  // namespace cordma::call_protocol

@@ -48,6 +48,13 @@ bytes lending_call(std::uint64_t call, std::uint64_t method = echo::id) {
   return all;
 }
 
+/// A call whose trace context is these bytes.
+bytes traced_call(std::uint64_t call, std::array<std::byte, call_protocol::trace_bytes> context) {
+  bytes all = with_header({.bulk = call_protocol::trace, .call = call, .method = echo::id});
+  all.insert(all.end(), context.begin(), context.end());
+  return all;
+}
+
 /// An end of a connection that says what a test wants, and keeps what it hears.
 class hostile final : public detail::message_channel {
  public:
@@ -160,7 +167,9 @@ TEST_CASE("a client that sends no call is cut off, and harms no other", "[rpc][d
                                  with_header({.kind = kind::reply, .call = 1}),
                                  with_header({.kind = kind::failure, .call = 1}),
                                  with_header({.kind = kind::cancel, .call = 1}),
-                                 with_header({.bulk = 4, .call = 1}),
+                                 with_header({.bulk = 8, .call = 1}),
+                                 with_header({.bulk = call_protocol::trace, .call = 1}),
+                                 traced_call(1, {}),
                                  with_header({.call = call_protocol::call_limit})};
   for (const bytes& message : wrong) {
     hostile_client s;
@@ -170,6 +179,35 @@ TEST_CASE("a client that sends no call is cut off, and harms no other", "[rpc][d
       co_await siege.is_cut_off();
     }(s, call_4, message));
   }
+}
+
+TEST_CASE("a request is longer by its trace context, and the same without one", "[rpc][device]") {
+  static constexpr std::uint32_t number = 1;
+  const rpc::trace_context given = rpc::trace_context{}.child();
+  hostile_server s;
+  s.rt.run([](hostile_server& siege, const rpc::trace_context& context) -> task<> {
+    cordma::executor& executor = siege.rt.executor();
+    started plain{executor, siege.calling.call<wait_for>(number)};
+    const std::uint64_t first = co_await siege.call_number();
+    started traced{executor, siege.calling.call<wait_for>(number, {.trace = context})};
+    const std::uint64_t second = co_await siege.call_number();
+    header h{.call = first, .method = wait_for::id};
+    bytes expected = with_header(h);
+    const auto request = std::as_bytes(std::span{&number, 1});
+    expected.insert(expected.end(), request.begin(), request.end());
+    bytes& without = siege.peer->heard[0];
+    std::fill_n(&without[4], 4, std::byte{0xff});  // The deadline, which the clock makes.
+    CHECK(without == expected);
+    h.call = second;
+    h.bulk = call_protocol::trace;
+    expected = with_header(h);
+    expected.resize(expected.size() + call_protocol::trace_bytes);
+    call_protocol::encode(context, &expected[call_protocol::header_bytes]);
+    expected.insert(expected.end(), request.begin(), request.end());
+    bytes& with = siege.peer->heard[1];
+    std::fill_n(&with[4], 4, std::byte{0xff});
+    CHECK(with == expected);
+  }(s, given));
 }
 
 TEST_CASE("a client whose control is none is cut off", "[rpc][device][hostile]") {

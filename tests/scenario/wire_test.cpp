@@ -96,6 +96,22 @@ bytes call_of_0_2() {
   return said;
 }
 
+bytes traced_call_of_0_2() {
+  bytes said(call_protocol::head_bytes(call_protocol::source | call_protocol::trace));
+  call_protocol::encode({.bulk = call_protocol::source | call_protocol::trace,
+                         .value = 1000,
+                         .call = 0x1122334455,
+                         .method = 0x8877665544332211},
+                        said.data());
+  rpc::trace_context context{.flags = rpc::trace_context::sampled};
+  context.trace_id.fill(std::byte{0x44});
+  context.span_id.fill(std::byte{0x66});
+  call_protocol::encode(context, &said[call_protocol::header_bytes]);
+  message_protocol::encode_loan(terms,
+                                &said[call_protocol::header_bytes + call_protocol::trace_bytes]);
+  return said;
+}
+
 bytes offer_of_0_2() {
   bytes said(group_protocol::size_of(group_protocol::kind::offer));
   group_protocol::encode(
@@ -124,6 +140,7 @@ std::map<std::string_view, bytes> said_now() {
       {"messages: announce",
        copy_of(std::span{announced}.first(message_protocol::size_of(announce.kind)))},
       {"rpc: request", call_of_0_2()},
+      {"rpc: traced request", traced_call_of_0_2()},
       {"group: offer", offer_of_0_2()},
   };
 }

@@ -8,6 +8,7 @@
 #include <cordma/detail/rpc/call_op.hpp>
 #include <cordma/messages/message_stream.hpp>
 #include <cordma/rpc/method.hpp>
+#include <cordma/rpc/trace.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -38,6 +39,8 @@ struct client_options {
   /// Calls in flight; further ones wait. 1 to 65,535.
   unsigned calls_max = 1024;
   reconnect_options reconnect{};
+  /// Takes a span of each call that is started. Null: none.
+  rpc::tracer* tracer = nullptr;
 };
 
 struct client_counters {
@@ -66,10 +69,12 @@ class CORDMA_EXPORT client {
 
   client() noexcept = default;
   /// Calls over this connection only, on which nothing was sent or received.
-  /// \errors what `message_stream` throws; errc::limit_exceeded: an option.
+  /// \errors what `message_stream` throws; errc::limit_exceeded: an option. With a tracer also an
+  ///   errno of getrandom(2).
   explicit client(cordma::connection conn, const client_options& options = {});
   /// Calls `connect` on the executor. It may throw, and must not close or destroy this client.
-  /// \errors errc::refused: `connect` is empty. errc::limit_exceeded: an option.
+  /// \errors errc::refused: `connect` is empty. errc::limit_exceeded: an option. With a tracer also
+  ///   an errno of getrandom(2).
   client(executor& executor, connector connect, const client_options& options = {});
 
   /// \code

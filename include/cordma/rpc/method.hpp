@@ -5,6 +5,7 @@
 #include <cordma/memory/slice.hpp>
 #include <cordma/messages/message_stream.hpp>
 #include <cordma/rpc/codec.hpp>
+#include <cordma/rpc/trace.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -79,6 +80,9 @@ struct call_options {
   /// Memory that the handler may write one-sidedly. Before the call has ended, a part of it may
   /// have been written.
   local_mr_slice sink{};
+  /// The span on whose behalf the program calls, such as `server_call::trace`. None: a client with
+  /// a tracer begins a new trace. A client without a tracer sends this context as it is.
+  trace_context trace{};
 };
 
 /// A reply that is a view, and the message that it views. The message occupies a receive buffer

@@ -6,6 +6,7 @@
 #include <cordma/detail/rpc/served_method.hpp>
 #include <cordma/messages/message_stream.hpp>
 #include <cordma/rpc/method.hpp>
+#include <cordma/rpc/trace.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -30,6 +31,9 @@ struct server_options {
   time_span answer_timeout = std::chrono::seconds{10};
   /// How long running calls may take once the server drains.
   time_span drain_timeout = std::chrono::seconds{10};
+  /// Takes a span of each call that comes, but for those that are given up before they begin. Null:
+  /// none.
+  rpc::tracer* tracer = nullptr;
 };
 
 struct server_counters {
@@ -60,6 +64,9 @@ class CORDMA_EXPORT server_call {
   [[nodiscard]] cordma::connection& connection() noexcept;
   /// Time until the call's deadline; `duration::max()` when the caller named none.
   [[nodiscard]] duration remaining() const noexcept;
+  /// The context for calls that the handler makes (`call_options::trace`): of the server's span
+  /// or, without a tracer, of the client's. None: the client sent none.
+  [[nodiscard]] trace_context trace() const noexcept;
   [[nodiscard]] bool has_source() const noexcept;
   [[nodiscard]] bool has_sink() const noexcept;
   /// The caller's memory, to be read (`source`) or written (`sink`). Each can be had once, and
@@ -84,7 +91,7 @@ class CORDMA_EXPORT server_call {
 /// with more than one core has a server on each (`runtime_group`), which share nothing.
 class CORDMA_EXPORT server {
  public:
-  /// \errors errc::limit_exceeded: an option.
+  /// \errors errc::limit_exceeded: an option. With a tracer also an errno of getrandom(2).
   explicit server(const server_options& options = {});
   server(const server&) = delete;
   server& operator=(const server&) = delete;
