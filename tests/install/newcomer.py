@@ -95,6 +95,8 @@ def how_to_run(name, examples):
         return f"bash '{examples}/ranks' 3 ./{name}"
     if name == "10_file_transfer":
         return f"seq 100000 >sent && mkdir got && cd got && {together} ../{name} '' 1 ../sent && cmp sent ../sent"
+    if name == "17_tracing":
+        return f"{together} --both spans.jsonl ./{name} && grep -q traceId spans.jsonl"
     return f"./{name}"
 
 

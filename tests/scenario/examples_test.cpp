@@ -165,6 +165,29 @@ TEST_CASE("example 09 puts by calls and gets by READs, side by side", "[scenario
   CHECK_THAT(ran.output, Catch::Contains("server: answered "));
 }
 
+TEST_CASE("example 17 writes spans that link up, as OpenTelemetry reads them",
+          "[scenario][device]") {
+  const temporary_folder folder;
+  const std::string file = (folder.path / "spans.jsonl").string();
+  const outcome ran = run(CORDMA_SOURCE_FOLDER "/examples/processes --both " + file +
+                          " " CORDMA_BUILD_FOLDER "/examples/17_tracing " + device());
+  INFO(ran.output);
+  CHECK(ran.exit_status == 0);
+  CHECK_THAT(ran.output, Catch::Contains("client: 3 pieces cost 75\n"));
+  CHECK_THAT(ran.output, Catch::Contains("handler failed: there is no such item\n"));
+  const outcome checked =
+      run("python3 " CORDMA_SOURCE_FOLDER "/tests/scenario/otlp_spans.py " + file);
+  INFO(checked.output);
+  CHECK(checked.exit_status == 0);
+  CHECK(checked.output == "9 spans link up\n");
+}
+
+TEST_CASE("example 17 needs a file to write to", "[scenario][device]") {
+  const outcome ran = run_example("17_tracing server " + device() + " /no/such/folder/spans");
+  CHECK(ran.exit_status == 1);
+  CHECK_THAT(ran.output, Catch::Contains("open: No such file or directory: /no/such/folder/spans"));
+}
+
 TEST_CASE("example 10 sends a file, with a name of its own or another", "[scenario][device]") {
   const file_transfer transfer;
   const std::string name = GENERATE("", "other");
