@@ -52,7 +52,6 @@
 #include <cordma/rpc/codec.hpp>
 #include <cordma/rpc/method.hpp>
 #include <cordma/rpc/server.hpp>
-#include <cordma/rpc/trace.hpp>
 #include <cordma/runtime/metrics.hpp>
 #include <cordma/runtime/runtime.hpp>
 #include <cordma/runtime/runtime_group.hpp>

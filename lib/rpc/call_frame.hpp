@@ -4,7 +4,7 @@
 #include "messages/message_frame.hpp"
 
 #include <cordma/base/error.hpp>
-#include <cordma/rpc/trace.hpp>
+#include <cordma/rpc/method.hpp>
 
 #include <cstddef>
 #include <cstdint>

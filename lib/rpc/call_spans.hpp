@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cordma/coro/scheduler.hpp>
-#include <cordma/rpc/trace.hpp>
+#include <cordma/rpc/method.hpp>
 
 #include <memory>
 #include <random>

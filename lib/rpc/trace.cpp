@@ -1,4 +1,4 @@
-#include <cordma/rpc/trace.hpp>
+#include <cordma/rpc/method.hpp>
 
 #include "base/random.hpp"
 

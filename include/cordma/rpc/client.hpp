@@ -8,7 +8,6 @@
 #include <cordma/detail/rpc/call_op.hpp>
 #include <cordma/messages/message_stream.hpp>
 #include <cordma/rpc/method.hpp>
-#include <cordma/rpc/trace.hpp>
 
 #include <chrono>
 #include <cstdint>

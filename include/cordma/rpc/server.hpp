@@ -6,7 +6,6 @@
 #include <cordma/detail/rpc/served_method.hpp>
 #include <cordma/messages/message_stream.hpp>
 #include <cordma/rpc/method.hpp>
-#include <cordma/rpc/trace.hpp>
 
 #include <chrono>
 #include <cstddef>
