@@ -64,5 +64,4 @@
 #include <cordma/verbs/protection_domain.hpp>
 #include <cordma/verbs/queue_pair.hpp>
 #include <cordma/verbs/queue_pair_attributes.hpp>
-#include <cordma/verbs/shared_receive_queue.hpp>
 #include <cordma/version.hpp>

@@ -127,7 +127,7 @@ task<remote_mr> borrower::request(std::size_t size_bytes, remote_mr_request opti
             .duration = duration_cast<microseconds>(duration{options.lease}),
             .alignment_log2 = std::uint8_t(std::countr_zero(options.alignment))});
     if (limit <= duration{0}) fail_late(limit);
-    context_.executor.rearm(h, after(h.asked_at, limit));
+    context_.executor.rearm(h, detail::after(h.asked_at, limit));
     co_await h.answered.wait();
     if (h.refusal) {
       if (may_ask_again && h.refusal->code == errc::limit_exceeded) continue;
@@ -262,7 +262,7 @@ task<> borrower::renew(holding& h, time_span lease) {
 
 void borrower::renewed(holding& h, duration lease) noexcept {
   if (h.state == holding_state::returned) return forget(h);
-  const time_point until = after(h.asked_at, lease - margin_of(lease));
+  const time_point until = detail::after(h.asked_at, lease - margin_of(lease));
   if (h.state == holding_state::open && until > h.block->usable_until()) use_until(h, until);
   h.answered.set();
 }

@@ -76,7 +76,8 @@ class call_time {
 
  private:
   const std::int64_t timeout_us_;
-  const time_point deadline_ = after(std::chrono::steady_clock::now(), span_of(timeout_us_));
+  const time_point deadline_ =
+      detail::after(std::chrono::steady_clock::now(), span_of(timeout_us_));
 };
 
 /// A call that a foreign thread waits for: keeps its outcome for that thread.

@@ -236,7 +236,7 @@ void shared_receives::reclaim() noexcept {
   if (scheduler_ == nullptr || !is_worth_asking_) return;
   const time_point now = scheduler_->now();
   if (now < ask_next_) return retry_at(ask_next_);
-  ask_next_ = after(now, ask_interval);
+  ask_next_ = detail::after(now, ask_interval);
   const receive_share* const wanting =
       growth_requests_.has_one() ? &growth_requests_.front().of : nullptr;
   receive_share* idle = nullptr;

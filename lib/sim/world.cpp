@@ -56,7 +56,7 @@ world::~world() = default;
 
 host& world::add_host(std::string_view name) { return state_->add_host(std::string{name}).face(); }
 void world::after(time_span span, callback<void()> f) {
-  state_->call_at(cordma::after(now(), span), std::move(f));
+  state_->call_at(cordma::detail::after(now(), span), std::move(f));
 }
 void world::partition(host& one, host& other) {
   cut(one, other);

@@ -1,7 +1,6 @@
-#include <cordma/verbs/shared_receive_queue.hpp>
+#include "shared_receive_queue.hpp"
 
 #include "failures.hpp"
-#include "shared_receive_queue.hpp"
 
 #include <cordma/detail/base/assert.hpp>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cordma/verbs/device.hpp>
-#include <cordma/verbs/shared_receive_queue.hpp>
+#include <cordma/verbs/queue_pair.hpp>
 
 namespace cordma::verbs {
 

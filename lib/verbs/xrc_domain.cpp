@@ -3,7 +3,7 @@
 
 #include <cordma/base/unique_fd.hpp>
 #include <cordma/detail/base/assert.hpp>
-#include <cordma/verbs/shared_receive_queue.hpp>
+#include <cordma/verbs/queue_pair.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -15,7 +15,7 @@ TEST_CASE("a length of time in any unit is as long as the clock can count, at mo
   CHECK(duration{time_span{c::duration<double>{1e300}}} == duration::max());
   CHECK(duration{time_span{c::duration<double>{0.5}}} == 500ms);
   const time_point now{1h};
-  CHECK(after(now, c::seconds::max()) == time_point::max());
-  CHECK(after(now, 1s) == now + 1s);
-  CHECK(after(now, -1s) == now - 1s);
+  CHECK(detail::after(now, c::seconds::max()) == time_point::max());
+  CHECK(detail::after(now, 1s) == now + 1s);
+  CHECK(detail::after(now, -1s) == now - 1s);
 }

@@ -35,10 +35,13 @@ class time_span {
   duration length_{};
 };
 
+namespace detail {
+
 /// Returns `start` plus `span`; the end of time when the clock cannot count that far.
 constexpr time_point after(time_point start, time_span span) noexcept {
   const duration length = span;
   return length > time_point::max() - start ? time_point::max() : start + length;
 }
 
+}  // namespace detail
 }  // namespace cordma

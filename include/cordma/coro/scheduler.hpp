@@ -149,13 +149,13 @@ class CORDMA_EXPORT scheduler {
   [[nodiscard]] time_point now() const noexcept { return clock_.now(); }
   /// Returns the time `length` from now; the end of time when the clock cannot count that far.
   [[nodiscard]] time_point after(time_span length) const noexcept {
-    return cordma::after(now(), length);
+    return detail::after(now(), length);
   }
   /// Returns the time `span` from now, for an end that need not be exact. A span of `exact_below`
   /// or more is counted from a tick of the kernel's. \cost then 5 ns instead of 25.
   [[nodiscard]] time_point about_after(time_span span) const noexcept {
     const duration length = span;
-    return length < exact_below ? after(length) : cordma::after(clock_.about_now(), length);
+    return length < exact_below ? after(length) : detail::after(clock_.about_now(), length);
   }
   /// Returns true if `when` has come. \cost 25 ns only when `when` is nearer than `exact_below`.
   [[nodiscard]] bool is_past(time_point when) const noexcept {

@@ -9,7 +9,7 @@
 #include <cordma/detail/base/intrusive_list.hpp>
 #include <cordma/detail/queue/receive_share.hpp>
 #include <cordma/memory/mr_allocator.hpp>
-#include <cordma/verbs/shared_receive_queue.hpp>
+#include <cordma/verbs/queue_pair.hpp>
 
 #include <chrono>
 #include <cstddef>
