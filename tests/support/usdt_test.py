@@ -9,10 +9,17 @@ import sys
 
 import cases
 
-# The probes that docs/metrics.md promises, and the number of their arguments.
-PROBES = {"post": 3, "complete": 5, "wake": 3, "resume": 1}
+DOCUMENT = pathlib.Path(__file__).parents[2] / "docs/metrics.md"
+# A probe's row in the document: name, when, arguments.
+ROW = re.compile(r"^\| `(\w+)` \|[^|]*\| ([^|]+) \|$", re.MULTILINE)
 CLAUSE = re.compile(r"^usdt:\*:cordma:(\w+)\n(.*?)^}", re.DOTALL | re.MULTILINE)
 ARGUMENT = re.compile(r"-?\d+f?@\S+")
+
+
+def documented(text):
+    """{probe: number of its arguments} of the document's section on probes."""
+    section = text.partition("\n## Probes\n")[2].partition("\n## ")[0]
+    return {name: len(re.sub(r"\(.*?\)", "", arguments).split(",")) for name, arguments in ROW.findall(section)}
 
 
 def probes(library):
@@ -28,11 +35,13 @@ def main():
     run = cases.Cases("usdt")
     found = [(name, arguments) for provider, name, arguments in probes(sys.argv[1])
              if provider == "cordma"]
-    with run.case("each probe is in the library, and no other is"):
-        assert {name for name, _ in found} == set(PROBES), found
+    promised = documented(DOCUMENT.read_text())
+    with run.case("each probe that is documented is in the library, and no other is"):
+        assert documented("\n## Probes\n| `x` | on, or off | a (of b, c), d |\n## More\n| `y` | z | a |\n") == {"x": 2}
+        assert {name for name, _ in found} == set(promised), (found, promised)
     with run.case("every probe has the arguments that it is documented with"):
         for name, arguments in found:
-            assert len(arguments) == PROBES[name], (name, arguments)
+            assert len(arguments) == promised[name], (name, arguments)
             assert all(ARGUMENT.fullmatch(argument) for argument in arguments), (name, arguments)
     with run.case("a request's kind is in the note, where it is known when it is compiled"):
         kinds = {arguments[1] for name, arguments in found if name == "post"}
@@ -42,7 +51,7 @@ def main():
         assert {"post", "complete", "resume"} <= {name for name, _ in clauses}, clauses
         for name, text in clauses:
             wanted = [int(number) for number in re.findall(r"\barg(\d+)", text)]
-            assert max(wanted) < PROBES[name], (name, wanted)
+            assert max(wanted) < promised[name], (name, wanted)
     return run.status()
 
 
