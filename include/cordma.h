@@ -102,6 +102,16 @@ enum cordma_loop {
   CORDMA_THREAD = 1,    /**< A thread of its own. */
   CORDMA_DESCRIPTOR = 2 /**< That of the program's loop, by `cordma_descriptor`. */
 };
+/** How urgent an event is that is logged. */
+enum cordma_log_level {
+  CORDMA_LOG_ERROR = 1,   /**< The device or a part of it does not work. */
+  CORDMA_LOG_WARNING = 2, /**< A peer was lost or refused, or did not keep to its lease. */
+  CORDMA_LOG_INFO = 3,    /**< Connections and listeners come and go. */
+  CORDMA_LOG_DEBUG = 4    /**< Memory is lent and returned. */
+};
+/** Is told of an event by a line of printable text, which is valid in the call only, on the
+ * context's thread. Calls nothing of cordma. docs/logging.md lists the events. */
+typedef void cordma_logged(int level, const char* line, void* user);
 
 /** Options of a context. 0 is each one's default: `cordma_options o = CORDMA_OPTIONS;` */
 typedef struct cordma_options {
@@ -116,8 +126,11 @@ typedef struct cordma_options {
   uint32_t receive_bytes;  /**< Bytes of each: the longest message. 0: 4096. At most 1 GiB. */
   uint64_t lend_bytes_max; /**< What each peer may borrow by `cordma_request`; 0: nothing. */
   int insecure;            /**< Not 0: listeners may be reached by strangers (docs/security.md). */
+  cordma_logged* log;      /**< Null: standard error, as the environment's CORDMA_LOG says. */
+  void* log_user;          /**< Passed to `log`. */
+  int log_level;           /**< The least urgent cordma_log_level that is logged; 0: `INFO`. */
 } cordma_options;
-#define CORDMA_OPTIONS {sizeof(cordma_options), 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define CORDMA_OPTIONS {sizeof(cordma_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /**
  * Opens a device. `options` null: all defaults.

@@ -10,6 +10,7 @@
 #include <cordma/agent/agent_options.hpp>
 #include <cordma/agent/remote_mr.hpp>
 #include <cordma/base/error.hpp>
+#include <cordma/base/event_log.hpp>
 #include <cordma/base/result.hpp>
 #include <cordma/base/time.hpp>
 #include <cordma/base/unique_fd.hpp>

@@ -211,6 +211,9 @@ void agent::on_request(const frame& f, unsigned slot) noexcept {
     note_refusal("no memory");
   }
   ++context.counters.refused;
+  if (context.last_refusal)
+    context.log_lease(event_log::kind::lease_refused, std::size_t(f.length), {},
+                      &*context.last_refusal);
   const bool tells_limit = why == errc::limit_exceeded || why == errc::access_denied;
   channel.reply(slot, refused(f.tag, why, tells_limit ? context.options.lending.bytes_max : 0));
 }

@@ -2,6 +2,7 @@
 
 #include "control_channel.hpp"
 #include "io/host_calls.hpp"
+#include "io/logger.hpp"
 #include "lending.hpp"
 #include "request/queue_pair.hpp"
 
@@ -16,7 +17,9 @@ struct agent_resources {
   mr_allocator& memory;
   verbs::port_info port;
   verbs::gid_entry gid;
-  bool has_own_domain = false;  ///< The protection domain is this connection's alone.
+  bool has_own_domain = false;           ///< The protection domain is this connection's alone.
+  const detail::logger* log = nullptr;   ///< Null: nothing is logged.
+  const socket_address* peer = nullptr;  ///< The peer's address, for the log.
 };
 
 /// The state that an agent shares with its two halves, the lender and the borrower.
@@ -29,6 +32,13 @@ struct agent_context : agent_resources {
   lending_counters counters{};
   std::optional<failure> last_refusal{};  ///< The last refusal of a request of the peer.
 
+  /// Logs what becomes of memory that the peer has, or asks for.
+  void log_lease(event_log::kind event, std::size_t bytes, std::string_view note,
+                 const failure* why = nullptr) const noexcept {
+    detail::log_to(
+        log, event,
+        {.peer = peer, .qpn = data.verbs().num(), .bytes = bytes, .note = note, .why = why});
+  }
   /// Ends the connection; its owner hears of it by the queue pair's failure.
   void break_connection(errc why, const char* call) const noexcept {
     data.abort({.code = why, .call = call});

@@ -70,6 +70,7 @@ void grant_memory::drop_oldest() noexcept {
   const std::size_t bytes = oldest.memory.size_bytes();
   if (oldest.registration->deregister() != 0) {
     ++context_.counters.stranded;
+    context_.log_lease(event_log::kind::memory_kept, bytes, {});
     context_.lending.strand(std::move(oldest));
   }
   context_.lending.release(bytes);
@@ -159,6 +160,7 @@ bool grant_memory::take_back(grant& g) noexcept {
   }
   if (rc != 0) {
     ++context_.counters.stranded;
+    context_.log_lease(event_log::kind::memory_kept, g.size_bytes, {});
     context_.lending.strand(std::exchange(g.lent, {}));
   }
   return is_kept;

@@ -15,6 +15,11 @@ using detail::grant;
 
 namespace {
 
+/// The events of the leases that ended for each `loan_end_reason`.
+constexpr event_log::kind end_events[] = {
+    event_log::kind::lease_returned, event_log::kind::lease_expired, event_log::kind::lease_revoked,
+    event_log::kind::lease_disconnected};
+
 /// Counters of the leases that ended for each `loan_end_reason`.
 constexpr std::uint64_t lending_counters::* ends[] = {
     &lending_counters::returned, &lending_counters::expired, &lending_counters::revoked,
@@ -166,6 +171,8 @@ void lender::on_bound(grant& g) noexcept {
   queue_pair& data = context_.data;
   g.bind_failure =
       data.has_failed() ? data.failure_reason().to_failure(data.verbs().num()) : bound.failure();
+  if (g.question)
+    context_.log_lease(event_log::kind::lease_refused, g.size_bytes, {}, &*g.bind_failure);
   answer(g, {.kind = kind::refused, .tag = g.tag, .status = std::uint32_t(errc::refused)});
   cut(g);
 }
@@ -186,6 +193,7 @@ void lender::open(grant& g) noexcept {
   const bool is_unwanted = g.state == grant_state::unwanted;
   g.state.move_to(grant_state::open);
   witness(g);
+  context_.log_lease(event_log::kind::lease_opened, g.size_bytes, to_string(g.isolation));
   if (is_unwanted) return close(g);  // The peer has not heard of it.
   rearm(g, context_.executor.after(g.lease));
   if (g.question) {
@@ -344,15 +352,25 @@ void lender::cut(grant& g) noexcept {
   if (!g.is_handed_over) return forget(g, is_kept);
   g.state.move_to(grant_state::received);
   g.list_hook<grant>::unlink();
+  context_.log_lease(event_log::kind::lease_handed_over, g.size_bytes, to_string(g.isolation));
   received_.push_back(g);
   arrival_.set();
+}
+
+/// Logs the end of a lease that the peer could use, and has not handed over.
+void lender::log_end(const grant& g) const noexcept {
+  if (is_unopened(g.state.now()) || g.state == grant_state::received) return;
+  context_.log_lease(end_events[std::size_t(g.reason)], g.size_bytes, to_string(g.isolation));
 }
 
 /// \param is_kept  the memory is kept, and counts on.
 void lender::forget(grant& g, bool is_kept) noexcept {
   g.disarm();
   g.list_hook<grant>::unlink();
-  if (!g.is_inline()) ids_.erase(g.id);
+  if (!g.is_inline()) {
+    ids_.erase(g.id);
+    log_end(g);
+  }
   if (g.was_requested()) memory_.remove_requested(g.cost);
   if (!is_kept) memory_.release(g.cost);
   --context_.counters.open;

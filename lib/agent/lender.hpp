@@ -76,6 +76,7 @@ class lender {
   void start_invalidation(grant& g) noexcept;
   void on_invalidated(grant& g) noexcept;
   void cut(grant& g) noexcept;
+  void log_end(const grant& g) const noexcept;
   void forget(grant& g, bool is_kept = false) noexcept;
   void recycle(grant& g) noexcept;
 

@@ -1,10 +1,14 @@
 #include <cordma/base/error.hpp>
 
+#include "failures.hpp"
+#include "text_writer.hpp"
+
 #include <infiniband/verbs.h>
 
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
+#include <cstring>
 
 namespace cordma {
 namespace {
@@ -128,25 +132,52 @@ failure::remedy_kind failure::remedy() const noexcept {
   return remedy_of_errno(code.value());
 }
 
-std::string failure::to_string() const {
-  std::string text{call};
-  if (object.kind != nullptr) {
+namespace {
+
+/// Gives `put` the parts of a failure's text, in their order.
+template <class Put>
+void compose(const failure& f, std::string_view message, Put put) {
+  put(f.call);
+  if (f.object.kind != nullptr) {
     char name[64];
     // Ranks are counted by people, other numbers are the device's.
-    const bool is_rank = std::string_view{object.kind} == "rank";
+    const bool is_rank = std::string_view{f.object.kind} == "rank";
     std::snprintf(name, sizeof name, is_rank ? "(%s %" PRIu64 ")" : "(%s 0x%" PRIx64 ")",
-                  object.kind, object.number);
-    text += name;
+                  f.object.kind, f.object.number);
+    put(name);
   }
-  if (!text.empty()) text += ": ";
-  text += code.message();
-  if (vendor != 0) {
+  if (*f.call != '\0' || f.object.kind != nullptr) put(": ");
+  put(message);
+  if (f.vendor != 0) {
     char number[32];
-    std::snprintf(number, sizeof number, " (vendor 0x%" PRIx32 ")", vendor);
-    text += number;
+    std::snprintf(number, sizeof number, " (vendor 0x%" PRIx32 ")", f.vendor);
+    put(number);
   }
-  if (!detail.empty()) text.append(": ").append(detail.view());
+  if (f.detail.empty()) return;
+  put(": ");
+  put(f.detail.view());
+}
+
+}  // namespace
+
+std::string failure::to_string() const {
+  std::string text;
+  compose(*this, code.message(), [&](std::string_view part) { text += part; });
   return text;
+}
+
+std::string_view detail::write_failure(const failure& f, std::span<char> into) noexcept {
+  text_writer out{into};
+  char errno_text[96];
+  const char* message = "unknown error";
+  if (f.code.category() == error::category())
+    message = text_of(errc(f.code.value()));
+  else if (f.code.category() == error::completion_category())
+    message = text_of(wc_errc(f.code.value()));
+  else if (f.code.category() == std::system_category())
+    message = ::strerror_r(f.code.value(), errno_text, sizeof errno_text);
+  compose(f, message, [&](std::string_view part) { out.put(part); });
+  return out.text();
 }
 
 error::error(const struct failure& f)

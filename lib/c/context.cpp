@@ -4,6 +4,8 @@
 
 #include <cordma/coro/with_timeout.hpp>
 
+#include <array>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -22,6 +24,16 @@ completion_mode mode_of(int progress) {
     case CORDMA_ADAPTIVE: return completion_mode::adaptive;
     default: throw misuse{CORDMA_BAD_ARGUMENT, "options.progress is no cordma_progress"};
   }
+}
+
+event_log log_of(const cordma_options& options) {
+  const int level = options.log_level == 0 ? int{CORDMA_LOG_INFO} : options.log_level;
+  const auto hook = [log = options.log, user = options.log_user](const event_log::record& record) {
+    std::array<char, 1024> line;
+    line[record.write_to(std::span{line}.first(line.size() - 1))] = '\0';
+    log(int(record.level) + CORDMA_LOG_ERROR, line.data(), user);
+  };
+  return {.hook = hook, .least_urgent = event_log::level(level - CORDMA_LOG_ERROR)};
 }
 
 /// Ends a connection, within the time that is left.
@@ -49,6 +61,9 @@ context_options checked(const cordma_options* options) {
                 "options.pins needs options.loop = CORDMA_THREAD");
   refuse_unless(options->loop != CORDMA_DESCRIPTOR || options->progress != CORDMA_BUSY,
                 "options.progress = CORDMA_BUSY never sleeps: no descriptor says when it has work");
+  refuse_unless(options->log_level >= 0 && options->log_level <= CORDMA_LOG_DEBUG,
+                "options.log_level is no cordma_log_level");
+  if (options->log != nullptr) made.of_runtime.log = log_of(*options);
   if (options->device != nullptr) {
     const std::string_view name = options->device;
     refuse_unless(name.size() < 64, "options.device is longer than a device's name can be");

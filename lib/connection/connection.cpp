@@ -5,6 +5,7 @@
 #include "cm_acceptor.hpp"
 #include "connect.hpp"
 #include "connection_state.hpp"
+#include "io/logger.hpp"
 #include "shake_hands.hpp"
 
 #include <cordma/connection/listener.hpp>
@@ -171,8 +172,14 @@ task<connection> connect(connection_resources resources, stream_socket stream,
                          connection_options options) {
   static_cast<void>(checked_port(resources.ctx, options));
   link peer_link{std::move(stream)};
-  co_return co_await within(shake_hands_as_client(resources, options, peer_link),
-                            options.connect_timeout, "connect", resources.executor);
+  result<connection> made =
+      co_await as_result(within(shake_hands_as_client(resources, options, peer_link),
+                                options.connect_timeout, "connect", resources.executor));
+  if (made.has_failure()) {
+    log_to(resources.log, event_log::kind::connect_failed,
+           {.peer = &peer_link.peer, .local = &peer_link.local, .why = &made.failure()});
+  }
+  co_return std::move(made).value();
 }
 
 task<connection> connect(connection_resources resources, endpoint server,
@@ -193,6 +200,7 @@ task<connection> connect(connection_resources resources, endpoint server,
   if (!is_named) detail = detail.empty() ? where : where + ": " + detail;
   detail.insert(0, "to ");
   why.detail = std::string_view{detail};
+  log_to(resources.log, event_log::kind::connect_failed, {.peer_name = where, .why = &why});
   throw error{why};
 }
 

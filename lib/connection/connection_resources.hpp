@@ -18,6 +18,7 @@ class protection_domain;
 namespace detail {
 
 class bootstrap_services;
+class logger;
 
 /// Finds a completion queue for a queue pair.
 class driver_supplier {
@@ -45,6 +46,7 @@ struct connection_resources {
   /// In manual mode nothing completes by itself: heartbeats are not counted, and flushes not
   /// awaited.
   completion_mode mode = completion_mode::event;
+  const detail::logger* log = nullptr;  ///< Null: nothing is logged.
 };
 
 }  // namespace cordma

@@ -117,6 +117,7 @@ connection_state::connection_state(const connection_resources& r, const connecti
                                    const socket_address& peer_address)
     : timer{[](timer& self) noexcept { static_cast<connection_state&>(self).tick(); }},
       mode_{r.mode},
+      log_{r.log},
       ctx_{r.ctx},
       options_{options},
       port_{checked_port(r.ctx, options)},
@@ -175,7 +176,9 @@ connection_state::connection_state(const connection_resources& r, const connecti
                                                           .memory = memory,
                                                           .port = port_,
                                                           .gid = gid_,
-                                                          .has_own_domain = own_domain_ != nullptr},
+                                                          .has_own_domain = own_domain_ != nullptr,
+                                                          .log = log_,
+                                                          .peer = &peer},
                                           options.agent);
   callback_queue_pair& control = agent->control();
   control.verbs().to_init(port_.number, options.pkey_index.value_or(0), verbs::access::none);
@@ -189,6 +192,7 @@ connection_state::connection_state(const connection_resources& r, const connecti
 connection_state::~connection_state() {
   qp.abort({.code = errc::closed, .call = "close"});
   fail_agent();
+  log_end();  // The executor's end may be earlier than the wake-up of `on_failure`.
   ended->set();
 }
 
@@ -262,6 +266,7 @@ void connection_state::connect_plain(verbs::rtr_attributes rtr, verbs::rts_attri
   qp.verbs().to_rts(rts);
   agreement.rtr = rtr;
   agreement.rts = rts;
+  path_ = rtr;
 }
 
 /// The handshake runs over the agents that rdma_cm has connected: neither can be left out.

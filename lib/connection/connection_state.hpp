@@ -85,6 +85,7 @@ class connection_state final : private timer, private byte_channel::listener {
 
  private:
   const completion_mode mode_;
+  const logger* const log_;
   const verbs::context& ctx_;
   const connection_options options_;
   const verbs::port_info port_;
@@ -136,6 +137,8 @@ class connection_state final : private timer, private byte_channel::listener {
   void check_control(const verbs::rtr_attributes& path) const;
   /// \errors the reason why a queue pair does not work any more, or the agents' bad frame
   void check_pairs() const;
+  void log_start() noexcept;
+  void log_end() noexcept;
   void on_channel_change() noexcept override;
   static std::coroutine_handle<> on_failure(waiter& watch) noexcept;
   static std::coroutine_handle<> on_agent_failure(waiter& watch) noexcept;
@@ -173,6 +176,7 @@ class connection_state final : private timer, private byte_channel::listener {
   /// The peer's rights, where it must prove itself first.
   std::optional<verbs::access> allows_then_;
 
+  bool is_logged_ = false;        ///< The log has been told of the beginning, and not of the end.
   bool is_end_told_ = false;      ///< Set by `has_told_end`.
   bool is_goodbye_said_ = false;  ///< Set by `close`, which may have been stopped after that.
   unsigned missed_ = 0;

@@ -1,4 +1,6 @@
+#include "base/failures.hpp"
 #include "connection_state.hpp"
+#include "io/logger.hpp"
 #include "queue/send_queue.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
@@ -6,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <string_view>
 #include <utility>
 
 // How a connection watches its peer, and how it ends.
@@ -33,6 +36,7 @@ void connection_state::watch_over(std::unique_ptr<byte_channel>&& channel) {
   // The kernel's probes find a dead host where no heartbeat can be sent.
   channel->keep_alive(options_.heartbeat.interval, options_.heartbeat.misses);
   channel_ = std::move(channel);
+  log_start();
   failure_watch_.emplace(*this, qp, &on_failure);
   if (agent) agent_watch_.emplace(*this, agent->control(), &on_agent_failure);
   if (options_.heartbeat.enabled && can_beat() && !qp.has_failed()) {
@@ -41,6 +45,42 @@ void connection_state::watch_over(std::unique_ptr<byte_channel>&& channel) {
   channel_->listen(this);
   on_channel_change();  // The peer may have said its goodbye before.
   if (qp.share() != nullptr) qp.share()->admit(admittance::all);
+}
+
+void connection_state::log_start() noexcept {
+  is_logged_ = log_ != nullptr;
+  if (log_ == nullptr || !log_->wants(event_log::kind::connected)) return;
+  const bool has_address = local != socket_address{};
+  const char* const found_by = !has_address      ? "exchanged"
+                               : local.is_unix() ? "unix"
+                               : path_           ? "rdma_cm"
+                                                 : "tcp";
+  const fixed_text<240> note =
+      detail_text("%s, MTU %u, %s, peer %.*s", to_string(options_.transport),
+                  verbs::bytes_of(agreement.rtr.path_mtu), agent ? "agent" : "no agent",
+                  int(peer_hello.library.view().size()), peer_hello.library.view().data());
+  log_->write(event_log::kind::connected, {.peer = &peer,
+                                           .identity = peer_identity.name,
+                                           .local = has_address ? &local : nullptr,
+                                           .bootstrap = found_by,
+                                           .qpn = local_hello.qpn,
+                                           .note = note.view()});
+}
+
+/// Logs the end. A connection is closed, not lost, if one of the sides has said so.
+void connection_state::log_end() noexcept {
+  if (!std::exchange(is_logged_, false)) return;
+  failure why = qp.failure_reason().to_failure(local_hello.qpn);
+  if (agent && agent->bad_frame) why.detail = agent->bad_frame->detail;
+  const bool is_own_end = is_goodbye_said_ || why.call == std::string_view{"close"};
+  const bool is_lost = !is_own_end && !peer_said_goodbye;
+  const char* const note = is_lost ? "" : is_own_end ? "by this side" : "by the peer";
+  log_to(log_, is_lost ? event_log::kind::lost : event_log::kind::closed,
+         {.peer = &peer,
+          .identity = peer_identity.name,
+          .qpn = local_hello.qpn,
+          .note = note,
+          .why = is_lost ? &why : nullptr});
 }
 
 /// Where the kernel does not ask after a peer that grants no writes, the agent can. Over UC the
@@ -127,6 +167,7 @@ std::coroutine_handle<> connection_state::on_failure(waiter& watch) noexcept {
   state.disarm();
   state.fail_agent();
   state.channel_->hang_up();
+  state.log_end();
   state.ended->set();
   return std::noop_coroutine();
 }

@@ -8,6 +8,7 @@
 #include "connect.hpp"
 #include "connection_state.hpp"
 #include "io/host_calls.hpp"
+#include "io/logger.hpp"
 #include "listener_state.hpp"
 #include "shake_hands.hpp"
 #include "stream_acceptor.hpp"
@@ -53,6 +54,8 @@ task<connection> accept(connection_resources resources, stream_socket stream,
                                       handshake_timeout, &resources.executor));
   if (!made.has_failure()) co_return std::move(made).value();
   const failure why = bootstrap::name_timeout(made.failure(), "handshake", handshake_timeout);
+  log_to(resources.log, event_log::kind::client_refused,
+         {.peer = &peer_link.peer, .local = &peer_link.local, .why = &why});
   co_await bootstrap::refuse(peer_link.refusal_channel(), peer_link.for_peer(why));
   throw error{why};
 }
@@ -77,8 +80,10 @@ listener::listener(connection_resources resources, const endpoint& local,
                                detail::arrival& client) { return client.shake_hands(terms); };
   state_.reset(new detail::listener_state{
       resources.executor, detail::open_acceptor(resources, local.kind, where, limits.tcp_backlog),
-      shake_hands, limits});
+      shake_hands, limits, resources.log});
   state_->kind = local.kind;
+  const std::string listens_at = local_endpoint().to_string();
+  detail::log_to(resources.log, event_log::kind::listening, {.local_name = listens_at});
 }
 
 void listener::dropper::operator()(detail::listener_state* state) const noexcept { state->drop(); }

@@ -25,11 +25,12 @@ namespace detail {
 
 listener_state::listener_state(cordma::executor& owner, std::unique_ptr<acceptor> clients,
                                callback<task<connection>(arrival&)> shake_hands,
-                               const listener_options& options)
+                               const listener_options& options, const logger* log)
     : executor{(check(options), owner)},
       all_ended{owner},
       acceptor_{std::move(clients)},
       shake_hands_{std::move(shake_hands)},
+      log_{log},
       local_{acceptor_->local_address()},
       handshakes_{owner, options.handshakes_max, options.handshake_timeout},
       ready_{options.ready_max},
@@ -39,6 +40,9 @@ listener_state::listener_state(cordma::executor& owner, std::unique_ptr<acceptor
 
 void listener_state::close() noexcept {
   if (std::exchange(is_closing_, true)) return;
+  const bool has_failed = why_closed_.code != errc::closed;
+  log_to(log_, event_log::kind::listener_closed,
+         {.local = &local_, .why = has_failed ? &why_closed_ : nullptr});
   ready_.close();
   tasks_.request_stop();
   acceptor_->close();
@@ -94,6 +98,7 @@ task<> listener_state::accept_loop() {
     } catch (const error& e) {
       if (e.code() == errc::closed || e.code() == errc::device_failed) co_return close(e.failure());
       // The client may be taken later.
+      log_to(log_, event_log::kind::accept_failed, {.local = &local_, .why = &e.failure()});
     } catch (const std::bad_alloc&) {
       // The client finds its way closed.
     }
@@ -118,6 +123,8 @@ task<> listener_state::serve(std::unique_ptr<arrival> client,
   } else if (made.has_failure()) {
     ++(handshake->was_dropped() ? counters.dropped : counters.rejected);
     last_rejection = made.failure();
+    log_to(log_, event_log::kind::client_refused,
+           {.peer = &client->peer, .local = &local_, .why = &*last_rejection});
     try {
       co_await handshake->refuse(client->refuse(*last_rejection));
     } catch (const std::exception&) {

@@ -2,6 +2,7 @@
 
 #include "acceptor.hpp"
 #include "handshake_set.hpp"
+#include "io/logger.hpp"
 
 #include <cordma/connection/listener.hpp>
 #include <cordma/coro/channel.hpp>
@@ -29,7 +30,8 @@ class listener_state {
   static constexpr std::chrono::milliseconds accept_pause{50};
 
   listener_state(cordma::executor& owner, std::unique_ptr<acceptor> clients,
-                 callback<task<connection>(arrival&)> shake_hands, const listener_options& options);
+                 callback<task<connection>(arrival&)> shake_hands, const listener_options& options,
+                 const logger* log = nullptr);
   listener_state(const listener_state&) = delete;
   listener_state& operator=(const listener_state&) = delete;
 
@@ -61,6 +63,7 @@ class listener_state {
 
   const std::unique_ptr<acceptor> acceptor_;
   const callback<task<connection>(arrival&)> shake_hands_;
+  const logger* const log_;
   const socket_address local_;
   handshake_set handshakes_;
   channel<connection> ready_;

@@ -6,6 +6,7 @@
 #include "cm_link.hpp"
 #include "connection_info.hpp"
 #include "connection_state.hpp"
+#include "io/logger.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
 
@@ -42,6 +43,15 @@ task<> find_route(detail::connection_state& mine, const handshake::hello& theirs
   const bool is_elsewhere =
       theirs.layer == handshake::link_layer::ethernet && !mine.has_own_gid(theirs.gid);
   if (is_elsewhere) co_await mine.resolve(theirs.gid);
+}
+
+/// Logs a failure, of whatever step.
+task<connection> logged(const detail::logger* log, task<connection> connecting) {
+  result<connection> made = co_await as_result(std::move(connecting));
+  if (made.has_failure())
+    detail::log_to(log, event_log::kind::connect_failed,
+                   {.bootstrap = "exchanged", .why = &made.failure()});
+  co_return std::move(made).value();
 }
 
 connection_options without_agent(connection_options options) noexcept {
@@ -122,7 +132,7 @@ std::string prepared_connection::info() const {
 }
 
 task<connection> prepared_connection::connect(std::string_view theirs) {
-  return state_->connect(std::string{theirs});
+  return logged(state_->resources.log, state_->connect(std::string{theirs}));
 }
 
 task<connection> detail::prepared_state::connect(std::string theirs) {
@@ -183,7 +193,7 @@ queue_pair_info prepared_connection::plain_info() const {
 }
 
 task<connection> prepared_connection::connect_plain(queue_pair_info theirs) {
-  return state_->connect_plain(theirs);
+  return logged(state_->resources.log, state_->connect_plain(theirs));
 }
 
 task<connection> detail::prepared_state::connect_plain(queue_pair_info theirs) {

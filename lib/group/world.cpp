@@ -2,7 +2,11 @@
 
 #include "base/caught.hpp"
 #include "base/failures.hpp"
+#include "connection/connection_resources.hpp"
 #include "group_context.hpp"
+#include "io/logger.hpp"
+
+#include <cordma/runtime/runtime.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -217,6 +221,12 @@ void world::drop_link(rank_peer& p) noexcept {
 void world::lose(rank_peer& p, rank_peer::state how, const failure& why) noexcept {
   p.now = how;
   p.why = why;
+  if (how == rank_peer::state::dead) {
+    const socket_address* const peer = p.conn ? &p.conn.peer() : nullptr;
+    const fixed_text<240> note = detail_text("rank %u of %zu", p.rank, peers_.size());
+    log_to(rt_.resources().log, event_log::kind::rank_lost,
+           {.peer = peer, .note = note.view(), .why = &why});
+  }
   drop_link(p);
   fail_all(p.unsent, why);
   for (auto at = left_.begin(); at != left_.end();) {

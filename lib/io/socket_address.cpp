@@ -1,5 +1,7 @@
 #include <cordma/io/socket_address.hpp>
 
+#include "address_text.hpp"
+
 #include <cordma/base/error.hpp>
 #include <cordma/detail/base/assert.hpp>
 
@@ -11,6 +13,7 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 
@@ -146,19 +149,29 @@ bool socket_address::is_loopback() const noexcept {
          (IN6_IS_ADDR_V4MAPPED(&ip) && ip.s6_addr[12] == IN_LOOPBACKNET);
 }
 
-std::string socket_address::to_string() const {
-  if (is_unix()) {
-    const auto* const path = reinterpret_cast<const sockaddr_un*>(&storage_)->sun_path;
-    const std::size_t bytes = size_bytes_ - offsetof(sockaddr_un, sun_path);
+fixed_text<128> detail::address_text(const socket_address& address) noexcept {
+  char text[160];  // "[" + fe80::1%eth0 + "]:65535", or "unix:@" and a path.
+  if (address.is_unix()) {
+    const auto* const path = reinterpret_cast<const sockaddr_un*>(address.data())->sun_path;
+    std::size_t bytes = address.size_bytes() - offsetof(sockaddr_un, sun_path);
     if (bytes == 0) return "unix:";  // Unnamed: a client's, or a socketpair's.
-    if (path[0] == '\0') return "unix:@" + std::string{path + 1, bytes - 1};
-    return "unix:" + std::string{path, ::strnlen(path, bytes)};
+    const bool is_abstract = path[0] == '\0';
+    if (!is_abstract) bytes = ::strnlen(path, bytes);
+    std::string_view{"unix:"}.copy(text, 5);
+    std::memcpy(text + 5, path, bytes);
+    if (is_abstract) text[5] = '@';
+    return std::string_view{text, 5 + bytes};
   }
-  char host[INET6_ADDRSTRLEN + 1 + IF_NAMESIZE] = "?";  // fe80::1%eth0
-  ::getnameinfo(data(), size_bytes(), host, sizeof host, nullptr, 0, NI_NUMERICHOST);
-  const std::string port_text = std::to_string(port());
-  return is_ipv6() ? '[' + std::string{host} + "]:" + port_text
-                   : std::string{host} + ':' + port_text;
+  char host[INET6_ADDRSTRLEN + 1 + IF_NAMESIZE] = "?";
+  ::getnameinfo(address.data(), address.size_bytes(), host, sizeof host, nullptr, 0,
+                NI_NUMERICHOST);
+  std::snprintf(text, sizeof text, address.is_ipv6() ? "[%s]:%u" : "%s:%u", host,
+                unsigned{address.port()});
+  return text;
+}
+
+std::string socket_address::to_string() const {
+  return std::string{detail::address_text(*this).view()};
 }
 
 bool socket_address::operator==(const socket_address& other) const noexcept {

@@ -6,6 +6,8 @@
 #include <cordma/io/executor.hpp>
 #include <cordma/verbs/device.hpp>
 
+#include "io/logger.hpp"
+
 #include <vector>
 
 namespace cordma {
@@ -22,7 +24,8 @@ class async_events : private fd_watch {
   /// Events kept for `next`; when nobody takes them, later ones are counted and dropped.
   static constexpr std::size_t events_kept_max = 64;
 
-  async_events(cordma::executor& executor, verbs::context& ctx);
+  async_events(cordma::executor& executor, verbs::context& ctx,
+               const detail::logger* log = nullptr);
   async_events(async_events&&) = delete;
 
   /// Delivers events that name an object on `driver` to it, until `remove`.
@@ -44,8 +47,10 @@ class async_events : private fd_watch {
   static void on_ready(fd_watch& watch) noexcept;
   void drain() noexcept;
   void fail_all(const request_outcome& why) noexcept;
+  void log(event_log::kind event, const request_outcome& why, int port = 0) const noexcept;
 
   verbs::context& ctx_;
+  const detail::logger* const log_;
   std::vector<completion_queue_driver*> drivers_;
   std::vector<shared_receives*> pools_;
   channel<verbs::async_event> kept_{events_kept_max};

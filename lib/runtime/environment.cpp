@@ -5,9 +5,14 @@
 
 #include <cordma/base/error.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <span>
 #include <string>
+#include <string_view>
 
 namespace cordma::detail {
 namespace {
@@ -54,6 +59,24 @@ std::optional<verbs::port_info> port_for(const verbs::context& ctx, std::uint8_t
   }
 }
 
+constexpr std::array<named_value<event_log::level>, 4> log_levels{
+    {{"error", event_log::level::error},
+     {"warning", event_log::level::warning},
+     {"info", event_log::level::info},
+     {"debug", event_log::level::debug}}};
+
+/// Writes a line in one call, so that lines of several threads do not mix.
+void write_to_standard_error(const event_log::record& record) noexcept {
+  constexpr std::string_view prefix = "cordma: ";
+  std::array<char, 1024> line;
+  prefix.copy(line.data(), prefix.size());
+  const std::span<char> rest = std::span{line}.subspan(prefix.size());
+  const std::size_t size = prefix.size() + record.write_to(rest.first(rest.size() - 1));
+  line[size] = '\n';
+  // A failure cannot be told to anybody.
+  static_cast<void>(!::write(STDERR_FILENO, line.data(), size + 1));
+}
+
 template <class T>
 void fill(std::optional<T>& option, const char* variable, std::uint64_t low, std::uint64_t high) {
   if (option) return;
@@ -92,6 +115,14 @@ connection_options with_environment(connection_options o, const verbs::context& 
   if (!o.fabric.mtu) o.fabric.mtu = mtu();
   if (!o.fabric.static_rate) o.fabric.static_rate = static_rate();
   return o;
+}
+
+event_log with_environment(event_log options) {
+  if (options.hook) return options;
+  const std::optional<event_log::level> level =
+      variable_choice("CORDMA_LOG", log_levels, "is none of error, warning, info and debug");
+  if (level) options = {.hook = write_to_standard_error, .least_urgent = *level};
+  return options;
 }
 
 }  // namespace cordma::detail

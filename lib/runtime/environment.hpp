@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/event_log.hpp>
 #include <cordma/connection/connection_options.hpp>
 #include <cordma/verbs/device.hpp>
 
@@ -14,5 +15,9 @@ verbs::context open_device(std::string_view option);
 /// Returns `options`, with those that are unset taken from the environment (docs/connecting.md). A
 /// variable whose option is set is not read. \errors  EINVAL: a wrong variable; names its text.
 connection_options with_environment(connection_options options, const verbs::context& ctx);
+
+/// Returns `options`; without a hook, with one that writes to standard error what CORDMA_LOG says.
+/// \errors  EINVAL: no level.
+event_log with_environment(event_log options);
 
 }  // namespace cordma::detail

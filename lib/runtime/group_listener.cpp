@@ -6,12 +6,15 @@
 #include "connection/bootstrap_services.hpp"
 #include "connection/connection_state.hpp"
 #include "connection/handshake_set.hpp"
+#include "io/logger.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
 
 #include <exception>
 #include <future>
 #include <new>
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace cordma {
@@ -33,6 +36,21 @@ void check(const serve_options& o) {
   check_timeout("serve_options", "handshake_timeout", o.handshake_timeout);
   range("tcp_backlog", o.tcp_backlog, 65535);
 }
+
+/// Logs that a listener is closed, when nothing accepts any more.
+class log_of_end {
+ public:
+  log_of_end(const detail::logger* log, std::string_view listened_at) noexcept
+      : log_{log}, listened_at_{listened_at} {}
+  log_of_end(const log_of_end&) = delete;
+  ~log_of_end() {
+    detail::log_to(log_, event_log::kind::listener_closed, {.local_name = listened_at_});
+  }
+
+ private:
+  const detail::logger* const log_;
+  const std::string_view listened_at_;
+};
 
 /// Calls `f` on the thread of `rt`. \errors what the call throws; that thread then refers to the
 /// exception no more.
@@ -69,6 +87,7 @@ struct alignas(64) group_listener::seat {
   scope& work;
   const unsigned index;
   detail::handshake_terms terms;  // Unchanged once they are served.
+  std::string listens_at;         // Likewise.
   // The seat's own thread writes the following members.
   detail::handshake_set handshakes;
   unsigned owed = 0;  // Ended connections that the first thread does not know of yet.
@@ -115,8 +134,13 @@ group_listener::group_listener(const std::vector<member_runtime>& member_runtime
 group_listener::~group_listener() = default;
 
 void group_listener::start() {
+  for (const auto& each : seats_) each->listens_at = local_.to_string();
   seat& first = *seats_.front();
-  call_on(first.rt, [&] { first.work.spawn(accept_all(std::move(acceptor_))); });
+  call_on(first.rt, [&] {
+    first.work.spawn(accept_all(std::move(acceptor_)));
+    detail::log_to(first.terms.resources.log, event_log::kind::listening,
+                   {.local_name = first.listens_at});
+  });
 }
 
 group_listener_counters group_listener::counters() const noexcept {
@@ -134,6 +158,9 @@ group_listener_counters group_listener::counters() const noexcept {
 // ---- the first thread ------------------------------------------------------------------------
 
 task<> group_listener::accept_all(std::unique_ptr<detail::acceptor> acceptor) {
+  const detail::logger* const log = seats_.front()->terms.resources.log;
+  const std::string& listens_at = seats_.front()->listens_at;
+  const log_of_end logs_end{log, listens_at};
   for (;;) {
     try {
       client newcomer = co_await acceptor->accept();
@@ -146,6 +173,8 @@ task<> group_listener::accept_all(std::unique_ptr<detail::acceptor> acceptor) {
       if (hand_over(std::move(newcomer))) continue;
       room_.release();
     } catch (const error& e) {
+      detail::log_to(log, event_log::kind::accept_failed,
+                     {.local_name = listens_at, .why = &e.failure()});
       if (e.code() == errc::device_failed) co_return seats_.front()->accept_errors.add();
       // The client may be taken later.
     } catch (const std::bad_alloc&) {
@@ -218,7 +247,12 @@ task<> group_listener::serve(seat& here, client newcomer) {
     detail::handshake_set::permit held = co_await here.handshakes.enter(host);
     handshake.emplace(here.handshakes, std::move(held), host);
     result<connection> made = co_await as_result(handshake->run(newcomer->shake_hands(here.terms)));
-    if (made.has_failure()) co_await handshake->refuse(newcomer->refuse(made.failure()));
+    if (made.has_failure()) {
+      detail::log_to(
+          here.terms.resources.log, event_log::kind::client_refused,
+          {.peer = &newcomer->peer, .local_name = here.listens_at, .why = &made.failure()});
+      co_await handshake->refuse(newcomer->refuse(made.failure()));
+    }
     connection conn = std::move(made).value();
     handshake.reset();
     newcomer.reset();

@@ -6,6 +6,7 @@
 #include "connection/bootstrap_services.hpp"
 #include "connection/connect.hpp"
 #include "environment.hpp"
+#include "io/logger.hpp"
 #include "queue/completion_queue_driver.hpp"
 #include "verbs/port_counters.hpp"
 
@@ -50,7 +51,8 @@ class runtime_state final : public driver_supplier {
   ~runtime_state();
 
   [[nodiscard]] connection_resources resources() noexcept {
-    return {executor, context, pd, *this, lending, *memory.front(), bootstraps, completions.mode};
+    return {executor,   context,          pd,  *this, lending, *memory.front(),
+            bootstraps, completions.mode, &log};
   }
   completion_queue_driver& driver_for(unsigned cqes, const shared_receives* pool) override;
   completion_queue_driver& add_driver(unsigned depth);
@@ -59,6 +61,7 @@ class runtime_state final : public driver_supplier {
   completion_queue_options completions;
   const std::uint32_t process;  ///< Process that made it.
   cordma::executor executor;
+  const logger log;
   verbs::context context;
   const connection_options connection_defaults;
   verbs::protection_domain pd;
@@ -81,12 +84,13 @@ runtime_state::runtime_state(runtime_options&& options)
     : completions{options.cq},
       process{process_epoch()},
       executor{std::move(options.executor)},
+      log{executor, with_environment(std::move(options.log))},
       context{open_device(options.device.view())},
       connection_defaults{with_environment(defaults(options), context)},
       pd{context, options.thread_domain},
       lending{context, pd},
       bootstraps{executor, pd},
-      events{executor, context},
+      events{executor, context, &log},
       port{port_of(context, connection_defaults)} {
   if (lending.has_windows()) options.memory.access |= verbs::access::mw_bind;
   add_memory(options.memory);

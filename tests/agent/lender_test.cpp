@@ -2,6 +2,7 @@
 #include "../../lib/agent/lender.hpp"
 
 #include "agent/agent.hpp"
+#include "io/logger.hpp"
 #include "support/held.hpp"
 #include "support/loopback.hpp"
 #include "support/manual_executor.hpp"
@@ -44,7 +45,8 @@ struct before_a_mute {
                                   .lending = windows,
                                   .memory = link.allocator(arena_access),
                                   .port = link.port,
-                                  .gid = gid},
+                                  .gid = gid,
+                                  .log = &log},
                   options);
     link.connect(owner->control(), *mute);
     owner->post_receives();
@@ -68,6 +70,14 @@ struct before_a_mute {
   [[nodiscard]] held in_use() { return held_by(*owner, link.allocator(arena_access)); }
 
   test::loopback link;
+  std::vector<std::string> lines;
+  detail::logger log{link.executor,
+                     {.hook =
+                          [this](const event_log::record& r) {
+                            std::string line{to_string(r.kind)};
+                            lines.push_back(line + ' ' + std::to_string(r.bytes));
+                          },
+                      .least_urgent = event_log::level::debug}};
   lending windows{link.ctx, link.pd};
   verbs::gid_entry gid;
   std::unique_ptr<queue_pair> mute = link.make_queue_pair({});
@@ -206,6 +216,9 @@ TEST_CASE("what the device would not take from the peer is kept, and counted",
   CHECK(end.reason == loan_end_reason::disconnected);
   CHECK(end.memory.size_bytes() == 0);
   CHECK(m.in_use() == held{.memory_bytes = kept_bytes, .stranded = 1});
+  const std::vector<std::string> logged{"lease_opened 64", "memory_kept 64",
+                                        "lease_disconnected 64"};
+  CHECK(m.lines == logged);
 }
 
 TEST_CASE("what cannot be lent is refused with its reason", "[agent][device]") {

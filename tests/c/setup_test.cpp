@@ -1,5 +1,8 @@
 #include "c/c_pair.hpp"
 
+#include <string>
+#include <vector>
+
 using namespace cordma::test;
 
 namespace {
@@ -37,6 +40,32 @@ TEST_CASE("a wrong option gives an error that names it", "[c][device]") {
           o.loop = CORDMA_DESCRIPTOR;
           o.progress = CORDMA_BUSY;
         }) == CORDMA_BAD_ARGUMENT);
+  for (const int level : {-1, 5}) {
+    CHECK(changed([&](auto& o) { o.log_level = level; }) == CORDMA_BAD_ARGUMENT);
+    CHECK_THAT(cordma_error_text(), Catch::Contains("log_level"));
+  }
+}
+
+TEST_CASE("a context tells its program's function of events, by lines", "[c][device]") {
+  for (const int least : {0, int{CORDMA_LOG_ERROR}}) {
+    std::vector<std::string> lines;
+    cordma_options options = on_device();
+    options.log = [](int level, const char* line, void* user) {
+      static_cast<std::vector<std::string>*>(user)->push_back(std::to_string(level) + line);
+    };
+    options.log_user = &lines;
+    options.log_level = least;
+    {
+      const c_context context{options};
+      cordma_listener listener = nullptr;
+      CHECK_OK(cordma_listen(context, nullptr, &listener));
+    }
+    REQUIRE(lines.size() == (least == 0 ? 2 : 0));
+    if (least != 0) continue;
+    CHECK(lines[0].front() == '0' + CORDMA_LOG_INFO);
+    CHECK_THAT(lines[0], Catch::Contains(" info listening local=127.0.0.1:"));
+    CHECK_THAT(lines[1], Catch::Contains(" info listener_closed local=127.0.0.1:"));
+  }
 }
 
 TEST_CASE("a device that is not there is no device", "[c]") {

@@ -3,6 +3,7 @@
 #include "connection/bootstrap.hpp"
 
 #include "connection/link.hpp"
+#include "io/logger.hpp"
 #include "support/silent_client.hpp"
 #include "support/some_hello.hpp"
 #include "support/until.hpp"
@@ -12,6 +13,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <cerrno>
 #include <functional>
 
 using namespace cordma;
@@ -314,6 +316,35 @@ TEST_CASE("listener options out of range are refused, both numbers named", "[con
                     Catch::Contains("handshake_timeout 0 ms"));
   CHECK_THROWS_WITH(check(listener_options{.ready_max = 0}), Catch::Contains("ready_max 0"));
   CHECK_THROWS_WITH(check(listener_options{.tcp_backlog = 0}), Catch::Contains("tcp_backlog 0"));
+}
+
+TEST_CASE("a listener logs what it cannot take, and why it has ended", "[connection]") {
+  struct failing_acceptor final : detail::acceptor {
+    task<std::unique_ptr<detail::arrival>> accept() override {
+      if (++calls == 1) throw error{errno_failure(EMFILE, "accept4")};
+      throw error{{.code = errc::device_failed, .call = "rdma_listen"}};
+      co_return nullptr;
+    }
+    void close() noexcept override {}
+    [[nodiscard]] socket_address local_address() const override {
+      return socket_address::loopback(1);
+    }
+    int calls = 0;
+  };
+  manual_clock clock;
+  cordma::executor executor{{.clock = &clock}};
+  std::vector<std::string> lines;
+  const detail::logger log{
+      executor, {.hook = [&](const event_log::record& r) { lines.push_back(r.to_string()); }}};
+  const std::unique_ptr<detail::listener_state, fixture::dropper> server{
+      new detail::listener_state{executor, std::make_unique<failing_acceptor>(), {}, {}, &log}};
+  executor.run(test::until(executor, [&] { return server->counters.accept_errors == 1; }));
+  clock.advance(detail::listener_state::accept_pause);
+  executor.run(server->all_ended.wait());
+  REQUIRE(lines.size() == 2);
+  CHECK_THAT(lines[0], Catch::Contains(" warning accept_failed local=127.0.0.1:1 why=\"accept4: "));
+  CHECK_THAT(lines[1], Catch::Contains(" info listener_closed local=127.0.0.1:1 "
+                                       "why=\"rdma_listen: device failed\""));
 }
 
 TEST_CASE("a listener whose door has ended is closed, and says why", "[connection]") {

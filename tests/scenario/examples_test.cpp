@@ -93,6 +93,18 @@ TEST_CASE("example 03 shows the device, its limits and its GIDs", "[scenario][de
   CHECK_THAT(ran.output, Catch::Contains("chosen: GID"));
 }
 
+TEST_CASE("example 16 logs who connects, is refused and borrows", "[scenario][device]") {
+  const outcome ran = run_example("16_logging " + device());
+  INFO(ran.output);
+  CHECK(ran.exit_status == 0);
+  CHECK_THAT(ran.output, Catch::Contains("<6>") && Catch::Contains(" info listening local=127."));
+  CHECK_THAT(ran.output, Catch::Contains(" warning client_refused peer=127.0.0.1:") &&
+                             Catch::Contains("wrong word"));
+  CHECK_THAT(ran.output, Catch::Contains("\nconnected: 2\n") && Catch::Contains("\nclosed: 2\n") &&
+                             Catch::Contains("\nconnect_failed: 1\n") &&
+                             Catch::Contains("\nlease_opened: 1\nlease_returned: 1\n"));
+}
+
 TEST_CASE("example 04 exchanges messages, with and without an immediate", "[scenario][device]") {
   const outcome ran = run_example("04_send_recv " + device());
   INFO(ran.output);

@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 #include <ostream>
@@ -69,7 +70,14 @@ task<connection> send_at_once(task<connection> made) {
 
 /// Connects by each way.
 struct connector {
-  test::cm_runtime r;
+  /// One connected side, as the log has it: how, and with whom.
+  struct connected_side {
+    std::string bootstrap;
+    std::string identity;
+    bool operator==(const connected_side&) const = default;
+  };
+  std::vector<connected_side> logged;
+  test::cm_runtime r{with_log()};
   runtime& rt = r.rt;
   test::temporary_folder folder;
   test::proofs proofs{r.here().host};
@@ -95,6 +103,14 @@ struct connector {
   }
 
  private:
+  runtime_options with_log() {
+    runtime_options options;
+    options.log.hook = [this](const event_log::record& one) {
+      if (one.kind == event_log::kind::connected)
+        logged.push_back({std::string{one.bootstrap}, std::string{one.identity}});
+    };
+    return options;
+  }
   ends by_information(const connection_options& options, first_step then) {
     prepared_connection one = rt.prepare_connection(options);
     prepared_connection other = rt.prepare_connection(options);
@@ -129,6 +145,16 @@ void check_identities(connector& w, cell c, const ends& made) {
   CHECK(of_server.name == names_of_server[unsigned(c.proof)]);
   CHECK(of_client.name == names_of_client[unsigned(c.proof)]);
   CHECK(of_client.pid == (has_user ? std::uint32_t(::getpid()) : 0));
+}
+
+void check_log(const connector& w, cell c, const ends& made) {
+  constexpr const char* names[] = {"tcp", "unix", "unix", "rdma_cm", "exchanged"};
+  REQUIRE(w.logged.size() >= 2);
+  const std::vector<connector::connected_side> last{w.logged.end() - 2, w.logged.end()};
+  const std::string name = names[unsigned(c.by)];
+  const std::vector<connector::connected_side> both{{name, made.client.peer_identity().name},
+                                                    {name, made.server.peer_identity().name}};
+  CHECK(std::is_permutation(last.begin(), last.end(), both.begin()));
 }
 
 void check_loan(runtime& rt, connection& from, connection& to) {
@@ -208,6 +234,7 @@ TEST_CASE("each way in gives, with each proof, messages, loans, streams and call
     CAPTURE(c);
     ends made = w.connect(c);
     check_identities(w, c, made);
+    check_log(w, c, made);
     test::check_that_messages_pass(w.rt, made.client, made.server);
     test::check_that_messages_pass(w.rt, made.server, made.client);
     check_loan(w.rt, made.client, made.server);
@@ -233,6 +260,7 @@ TEST_CASE("what either side sends as soon as it is connected finds a preposted r
   }
   options.plain = true;
   check_both(w.connect({method::rdma_cm, authentication::none}, options, &send_at_once));
+  CHECK(w.logged.back().bootstrap == "rdma_cm");
 }
 
 TEST_CASE("the socket or rdma_cm tells of a peer that is dropped, whatever its proof",

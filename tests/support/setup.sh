@@ -35,6 +35,8 @@ packages_build=(g++ meson ninja-build cmake pkg-config python3 libibverbs-dev li
   valgrind libasio-dev libgloo-dev
   # Probes (docs/metrics.md).
   systemtap-sdt-dev
+  # The program's log (docs/logging.md).
+  libspdlog-dev
   # The API reference, and the test that its doc comments are understood.
   doxygen)
 packages_check=(clang-14 libclang-rt-14-dev clang-19 libclang-rt-19-dev libc++-19-dev libc++abi-19-dev clang-format-19

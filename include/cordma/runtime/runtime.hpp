@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/event_log.hpp>
 #include <cordma/base/unique_fd.hpp>
 #include <cordma/connection/connection.hpp>
 #include <cordma/connection/endpoint.hpp>
@@ -39,6 +40,8 @@ struct runtime_options {
   /// (ibv_alloc_td(3)), whose driver may leave locks out. Where the device has none, they are made
   /// as without: `protection_domain().queues()` tells which.
   bool thread_domain = false;
+  /// The log of who connects, is refused, is lost or has memory, and why.
+  event_log log{};
   /// Defaults of `connect` and `listen`; `port` and `gid_index` above replace theirs when set.
   connection_options connections{};
 };
