@@ -1,5 +1,6 @@
 #include "send_queue.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -14,8 +15,16 @@ bool is_long(const wr_summary& request) noexcept {
   return !request.local.empty() && request.local[0].size_bytes() > doorbell_batch::short_bytes_max;
 }
 
-/// Returns false if the processor must not read the memory, as it does for inline data.
-bool can_go_inline(std::span<const const_local_mr_slice> slices) noexcept {
+/// The library's own bytes, which are in no registered memory.
+bool is_unregistered(const const_local_mr_slice& slice) noexcept {
+  return !slice.is_held() && slice.lkey() == 0;
+}
+
+/// Returns false if the processor must not read the memory, as it does for inline data. Behind a
+/// fence registered memory may have what a READ is still to bring.
+bool can_go_inline(std::span<const const_local_mr_slice> slices, bool is_fenced) noexcept {
+  if (is_fenced) [[unlikely]]
+    return std::ranges::all_of(slices, is_unregistered);
   for (const const_local_mr_slice& slice : slices)
     if (slice.is_held() && slice.block()->is_device_only()) [[unlikely]]
       return false;
@@ -178,9 +187,8 @@ inline int send_queue::fill_wr(const wr_summary& request, ibv_send_wr& wr, ibv_s
                           .lkey = slice.lkey()};
     bytes += slice.size_bytes();
   }
-  // Inline data is read now: behind a fence it may be what a READ is still to bring.
   if (bytes != 0 && bytes <= inline_max_ && !request.is_read() &&
-      (wr.send_flags & IBV_SEND_FENCE) == 0 && can_go_inline(request.local))
+      can_go_inline(request.local, (wr.send_flags & IBV_SEND_FENCE) != 0))
     wr.send_flags |= IBV_SEND_INLINE;
   if (request.remote != nullptr) {
     wr.wr.rdma.remote_addr = request.remote->address();
