@@ -211,6 +211,7 @@ void agent::on_request(const frame& f, unsigned slot) noexcept {
     note_refusal("no memory");
   }
   ++context.counters.refused;
+  context.lending.totals().refused.add();
   if (context.last_refusal)
     context.log_lease(event_log::kind::lease_refused, std::size_t(f.length), {},
                       &*context.last_refusal);

@@ -186,6 +186,7 @@ void borrower::take_terms(holding& h, const frame& f) noexcept {
   h.block->grant(f.access, {});
   h.remote = {f.address, std::size_t(f.length), f.rkey, *h.block};
   ++context_.counters.borrowed;
+  context_.lending.count_borrowed();
 }
 
 void borrower::open(holding& h, time_point since) noexcept {
@@ -225,6 +226,7 @@ remote_mr borrower::borrow_inline(const loan_terms& terms, verbs::access access,
   if (context_.witness != nullptr)
     context_.witness->borrowed(h.remote.address(), h.remote.rkey(), until);
   ++context_.counters.borrowed;
+  context_.lending.count_borrowed();
   holdings_.push_back(h);
   number = h.tag;
   return remote_mr{h};
@@ -397,7 +399,10 @@ void borrower::forget(holding& h) noexcept {
   h.disarm();
   h.list_hook<holding>::unlink();
   tags_.erase(h.tag);
-  if (h.lease != 0 || h.is_inline) --context_.counters.borrowed;
+  if (h.lease != 0 || h.is_inline) {
+    --context_.counters.borrowed;
+    context_.lending.count_returned();
+  }
   if (h.state == holding_state::offered || h.state == holding_state::declining) --offer_count_;
   refuse(h, errc::lease_ended);
   // A renewal may wait in `flushing`, for its answer.

@@ -73,6 +73,7 @@ grant& lender::make(std::size_t bytes, std::size_t cost, grant_origin origin) {
   grants_.push_back(*made);
   ++context_.counters.open;
   context_.counters.bytes_lent += bytes;
+  context_.lending.count_lent(bytes);
   return *made.release();
 }
 
@@ -344,6 +345,7 @@ void lender::cut(grant& g) noexcept {
   const bool is_kept = memory_.take_back(g);
   if (!is_unopened(g.state.now())) {
     ++(context_.counters.*ends[std::size_t(g.reason)]);
+    if (g.reason == loan_end_reason::expired) context_.lending.totals().expired.add();
     if (context_.witness != nullptr)
       context_.witness->taken_back(g.remote.address(), g.remote.rkey(),
                                    g.reason == loan_end_reason::returned);
@@ -375,6 +377,7 @@ void lender::forget(grant& g, bool is_kept) noexcept {
   if (!is_kept) memory_.release(g.cost);
   --context_.counters.open;
   context_.counters.bytes_lent -= g.size_bytes;
+  context_.lending.count_end(g.size_bytes);
   g.state.move_to(grant_state::ended);
   g.lender = nullptr;
   if (!g.has_loan) {

@@ -7,7 +7,7 @@
 namespace cordma {
 
 lending::lending(verbs::context& ctx, verbs::protection_domain& pd)
-    : facts_{std::make_shared<device_facts>(device_facts{.ctx = ctx})}, pd_{pd} {}
+    : facts_{std::make_shared<device_facts>(ctx)}, pd_{pd} {}
 lending::lending(const lending& other, verbs::protection_domain& pd)
     : facts_{other.facts_}, pd_{pd} {}
 

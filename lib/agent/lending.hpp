@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/agent/agent_options.hpp>
+#include <cordma/detail/base/counter.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/memory/mr_allocator.hpp>
 #include <cordma/verbs/device.hpp>
@@ -23,6 +24,12 @@ struct lent_memory {
 };
 
 struct lending_domain;
+
+/// Counters of all connections of a runtime, those that are gone included.
+struct lease_totals {
+  counter lent, borrowed, refused, expired;
+  counter open, open_bytes, held;  ///< Now: lent, and borrowed.
+};
 
 /// The windows that all connections of one protection domain lend with, and what is known of the
 /// device. Outlives the connections; the memory that is lent outlives this. \thread the executor's.
@@ -72,15 +79,36 @@ class lending {
   [[nodiscard]] remote_mr_slice flush_word();
   [[nodiscard]] verbs::protection_domain& domain() const noexcept { return pd_; }
 
+  /// Returns the runtime's counters, which its other domains share.
+  [[nodiscard]] lease_totals& totals() const noexcept { return facts_->totals; }
+  /// Counts a lease that this side grants, until `count_end`.
+  void count_lent(std::size_t bytes) noexcept {
+    totals().lent.add();
+    totals().open.add();
+    totals().open_bytes.add(bytes);
+  }
+  void count_end(std::size_t bytes) noexcept {
+    totals().open.subtract(1);
+    totals().open_bytes.subtract(bytes);
+  }
+  /// Counts a lease that the peer granted, until `count_returned`.
+  void count_borrowed() noexcept {
+    totals().borrowed.add();
+    totals().held.add();
+  }
+  void count_returned() noexcept { totals().held.subtract(1); }
+
  private:
   /// Windows that lie idle before one is used again: a key recurs after 256 binds of its window.
   static constexpr std::size_t rotation = 16;
 
   struct device_facts {
+    explicit device_facts(verbs::context& of) noexcept : ctx{of} {}
     verbs::context& ctx;
     std::optional<isolation> strongest{};
     std::size_t bytes = 0;
     unsigned leases = 0;
+    lease_totals totals;
   };
 
   std::shared_ptr<device_facts> facts_;

@@ -15,6 +15,11 @@ struct datagram_totals {
   counter routes_found, routes_made, routes_given_up, routes_failed, groups_joined;
 };
 
+/// Counters of a runtime's connections, from the end of the handshake on.
+struct connection_totals {
+  counter made, ended, lost;
+};
+
 /// The state that a runtime's bootstraps and sockets of datagrams share. \thread the executor's.
 class bootstrap_services {
  public:
@@ -32,6 +37,7 @@ class bootstrap_services {
   /// Finds those to whom sockets send. Strangers can name many: they hold up no handshake.
   gid_resolver datagram_gids;
   datagram_totals datagrams;
+  connection_totals connections;
 
  private:
   cordma::executor& executor_;

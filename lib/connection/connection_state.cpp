@@ -123,6 +123,7 @@ connection_state::connection_state(const connection_resources& r, const connecti
       port_{checked_port(r.ctx, options)},
       gid_{chosen_gid(r.ctx, port_, options, local_address)},
       gids_{r.bootstraps.gids},
+      totals_{r.bootstraps.connections},
       own_domain_{needs_own_domain(r, options.agent) ? r.lending.make_domain(r.memory) : nullptr},
       lending_{own_domain_ ? own_domain_->lending : r.lending},
       executor{r.executor},
@@ -193,6 +194,7 @@ connection_state::~connection_state() {
   qp.abort({.code = errc::closed, .call = "close"});
   fail_agent();
   log_end();  // The executor's end may be earlier than the wake-up of `on_failure`.
+  count_end();
   ended->set();
 }
 

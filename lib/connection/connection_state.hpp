@@ -26,6 +26,7 @@ void check(const connection_options& options, const verbs::device_limits& limits
 namespace detail {
 
 class gid_resolver;
+struct connection_totals;
 
 /// Members of a connection: queue pair, channel, and the watches of both. The object is made before
 /// the handshake ends, and never moves; the closer destroys it.
@@ -91,6 +92,7 @@ class connection_state final : private timer, private byte_channel::listener {
   const verbs::port_info port_;
   const verbs::gid_entry gid_;
   gid_resolver& gids_;
+  connection_totals& totals_;
   /// Keeps a peer that guesses keys from other connections' memory. Null: the runtime's domain is
   /// as good.
   const lending::own_domain own_domain_;
@@ -144,6 +146,8 @@ class connection_state final : private timer, private byte_channel::listener {
   static std::coroutine_handle<> on_agent_failure(waiter& watch) noexcept;
   void fail_agent() noexcept;
   void say_goodbye() noexcept;
+  void count_end() noexcept;
+  [[nodiscard]] bool has_asked_for_end(const failure& why) const noexcept;
   void peer_hung_up() noexcept;
   void await_late_acks() noexcept;
   [[nodiscard]] bool has_told_end() noexcept;
@@ -177,6 +181,7 @@ class connection_state final : private timer, private byte_channel::listener {
   std::optional<verbs::access> allows_then_;
 
   bool is_logged_ = false;        ///< The log has been told of the beginning, and not of the end.
+  bool is_counted_ = false;       ///< Made, and not yet ended, in the runtime's counters.
   bool is_end_told_ = false;      ///< Set by `has_told_end`.
   bool is_goodbye_said_ = false;  ///< Set by `close`, which may have been stopped after that.
   unsigned missed_ = 0;

@@ -1,4 +1,5 @@
 #include "base/failures.hpp"
+#include "bootstrap_services.hpp"
 #include "connection_state.hpp"
 #include "io/logger.hpp"
 #include "queue/send_queue.hpp"
@@ -37,6 +38,8 @@ void connection_state::watch_over(std::unique_ptr<byte_channel>&& channel) {
   channel->keep_alive(options_.heartbeat.interval, options_.heartbeat.misses);
   channel_ = std::move(channel);
   log_start();
+  totals_.made.add();
+  is_counted_ = true;
   failure_watch_.emplace(*this, qp, &on_failure);
   if (agent) agent_watch_.emplace(*this, agent->control(), &on_agent_failure);
   if (options_.heartbeat.enabled && can_beat() && !qp.has_failed()) {
@@ -72,7 +75,7 @@ void connection_state::log_end() noexcept {
   if (!std::exchange(is_logged_, false)) return;
   failure why = qp.failure_reason().to_failure(local_hello.qpn);
   if (agent && agent->bad_frame) why.detail = agent->bad_frame->detail;
-  const bool is_own_end = is_goodbye_said_ || why.call == std::string_view{"close"};
+  const bool is_own_end = has_asked_for_end(why);
   const bool is_lost = !is_own_end && !peer_said_goodbye;
   const char* const note = is_lost ? "" : is_own_end ? "by this side" : "by the peer";
   log_to(log_, is_lost ? event_log::kind::lost : event_log::kind::closed,
@@ -93,6 +96,7 @@ void connection_state::abort(errc code, const char* call) noexcept {
   disarm();
   qp.abort({.code = code, .call = call});
   fail_agent();
+  count_end();
   if (channel_) channel_->hang_up();
 }
 
@@ -168,8 +172,22 @@ std::coroutine_handle<> connection_state::on_failure(waiter& watch) noexcept {
   state.fail_agent();
   state.channel_->hang_up();
   state.log_end();
+  state.count_end();
   state.ended->set();
   return std::noop_coroutine();
+}
+
+/// Counts an established connection's end once. Neither side has asked for the end of a lost one.
+void connection_state::count_end() noexcept {
+  if (!std::exchange(is_counted_, false)) return;
+  totals_.ended.add();
+  const bool is_own_end = has_asked_for_end(qp.failure_reason().to_failure(local_hello.qpn));
+  if (!is_own_end && !peer_said_goodbye) totals_.lost.add();
+}
+
+/// Returns true if this side wanted the end, of which `why` tells.
+bool connection_state::has_asked_for_end(const failure& why) const noexcept {
+  return is_goodbye_said_ || why.call == std::string_view{"close"};
 }
 
 /// Handles the failure of the control queue pair, which may be noticed before the stream's end.

@@ -196,6 +196,26 @@ void write_datagrams(exposition& to) {
   }
 }
 
+void write_connections(exposition& to) {
+  using of = metrics::connection_counters;
+  const section<of> plain{to, &metrics::connections};
+  plain("connections_made_total", "Connections whose handshake succeeded.", &of::made);
+  plain("connections_lost_total", "Connections that ended without a goodbye.", &of::lost);
+  plain("connections_open", "Connections that have not ended.", &of::open);
+}
+
+void write_leases(exposition& to) {
+  using of = metrics::lease_counters;
+  const section<of> plain{to, &metrics::leases};
+  plain("leases_lent_total", "Leases prepared for peers.", &of::lent);
+  plain("leases_borrowed_total", "Leases that peers granted.", &of::borrowed);
+  plain("leases_refused_total", "Requests for memory that were refused.", &of::refused);
+  plain("leases_expired_total", "Leases that a peer had not returned at their end.", &of::expired);
+  plain("leases_open", "Leases that peers have.", &of::open);
+  plain("leases_open_bytes", "Bytes of leases that peers have.", &of::open_bytes);
+  plain("leases_held", "Leases that peers granted and that are not returned.", &of::held);
+}
+
 }  // namespace
 
 std::string to_prometheus(std::span<const labelled_metrics> all) {
@@ -206,6 +226,8 @@ std::string to_prometheus(std::span<const labelled_metrics> all) {
   write_executor(to);
   write_memory(to);
   write_datagrams(to);
+  write_connections(to);
+  write_leases(to);
   return std::move(to).take();
 }
 

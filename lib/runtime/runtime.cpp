@@ -240,6 +240,18 @@ cordma::metrics runtime::metrics() const noexcept {
                    .routes_given_up = datagrams.routes_given_up.value(),
                    .routes_failed = datagrams.routes_failed.value(),
                    .groups_joined = datagrams.groups_joined.value()};
+  const detail::connection_totals& connections = state_->bootstraps.connections;
+  const std::uint64_t ended = connections.ended.value();
+  now.connections = {.made = connections.made.value(), .lost = connections.lost.value()};
+  now.connections.open = now.connections.made > ended ? now.connections.made - ended : 0;
+  const lease_totals& leases = state_->lending.totals();
+  now.leases = {.lent = leases.lent.value(),
+                .borrowed = leases.borrowed.value(),
+                .refused = leases.refused.value(),
+                .expired = leases.expired.value(),
+                .open = leases.open.value(),
+                .open_bytes = leases.open_bytes.value(),
+                .held = leases.held.value()};
   now.executor = state_->executor.counters();
   now.backend = state_->executor.reactor().name();
   if (now.port == 0) return now;

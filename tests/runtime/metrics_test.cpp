@@ -3,6 +3,7 @@
 #include "support/allocations.hpp"
 #include "support/connected_pair.hpp"
 #include "support/skip.hpp"
+#include "support/until.hpp"
 
 #include <cordma/messages/message_stream.hpp>
 #include <cordma/runtime/runtime_group.hpp>
@@ -199,6 +200,57 @@ TEST_CASE("what sockets of datagrams did is in the metrics, those that were drop
   const scrape read{to_prometheus(rt.metrics())};
   CHECK(read[sample_of(rt, "datagram_routes_made_total")] == 2);
   CHECK(read[sample_of(rt, "datagram_groups_joined_total")] == 1);
+}
+
+TEST_CASE("connections and leases are counted, and those that are lost or late as such",
+          "[runtime][device]") {
+  connection_options lends;
+  lends.agent.lending.bytes_max = 4096;
+  lends.agent.lending.isolation_min = isolation::shared_key;
+  connected_pair p{{}, {}, lends};
+  CHECK(p.rt.metrics().connections.made == 2);
+  CHECK(p.rt.metrics().connections.open == 2);
+  {
+    const remote_mr borrowed = p.rt.run(p.client.request_remote_mr(64));
+    const metrics::lease_counters now = p.rt.metrics().leases;
+    CHECK(now.lent == 1);
+    CHECK(now.open == 1);
+    CHECK(now.open_bytes == 64);
+    CHECK(now.borrowed == 1);
+    CHECK(now.held == 1);
+  }
+  CHECK_THROWS_AS(p.rt.run(p.client.request_remote_mr(8192)), error);
+  CHECK(p.rt.metrics().leases.refused == 1);
+  p.rt.run(test::until(p.rt.executor(), [&] { return p.rt.metrics().leases.open == 0; }));
+  CHECK(p.rt.metrics().leases.held == 0);
+  CHECK(p.rt.metrics().leases.expired == 0);
+  p.rt.run(when_all(p.client.close(), p.server.close()));
+  CHECK(p.rt.metrics().connections.open == 0);
+  CHECK(p.rt.metrics().connections.lost == 0);
+
+  p.rt.run(p.open({}));
+  CHECK(p.rt.metrics().connections.made == 4);
+  p.client = {};  // Dropped, which its peer hears as a death: no goodbye was said.
+  p.rt.run(p.server.ended());
+  const metrics::connection_counters now = p.rt.metrics().connections;
+  CHECK(now.open == 0);
+  CHECK(now.lost == 1);
+  const scrape read{to_prometheus(p.rt.metrics())};
+  CHECK(read[sample_of(p.rt, "connections_made_total")] == 4);
+  CHECK(read[sample_of(p.rt, "connections_lost_total")] == 1);
+  CHECK(read[sample_of(p.rt, "leases_lent_total")] == 1);
+  CHECK(read[sample_of(p.rt, "leases_open")] == 0);
+}
+
+TEST_CASE("a lease that the peer keeps too long counts as expired", "[runtime][device]") {
+  connection_options lends;
+  lends.agent.lending.bytes_max = 4096;
+  lends.agent.lending.isolation_min = isolation::shared_key;
+  connected_pair p{{}, {}, lends};
+  const remote_mr borrowed = p.rt.run(p.client.request_remote_mr(64, {.lease = 200ms}));
+  p.rt.run(test::until(p.rt.executor(), [&] { return p.rt.metrics().leases.open == 0; }));
+  CHECK(p.rt.metrics().leases.expired == p.server.lending().expired);
+  CHECK(p.rt.metrics().leases.expired == 1);
 }
 
 TEST_CASE("metrics are read by another thread while the runtime works", "[runtime][device]") {
