@@ -1,14 +1,17 @@
 #include "environment.hpp"
 
 #include "base/environment_variable.hpp"
+#include "io/host_calls.hpp"
 #include "verbs/queue_pair_attributes.hpp"
 
 #include <cordma/base/error.hpp>
+#include <cordma/runtime/runtime.hpp>
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -77,6 +80,9 @@ void write_to_standard_error(const event_log::record& record) noexcept {
   static_cast<void>(!::write(STDERR_FILENO, line.data(), size + 1));
 }
 
+/// Runtimes of one process whose metrics are served.
+constexpr unsigned metrics_names_max = 4096;
+
 template <class T>
 void fill(std::optional<T>& option, const char* variable, std::uint64_t low, std::uint64_t high) {
   if (option) return;
@@ -123,6 +129,23 @@ event_log with_environment(event_log options) {
       variable_choice("CORDMA_LOG", log_levels, "is none of error, warning, info and debug");
   if (level) options = {.hook = write_to_standard_error, .least_urgent = *level};
   return options;
+}
+
+std::unique_ptr<metrics_server> serve_metrics(runtime& of) {
+  constexpr std::array<named_value<bool>, 2> choices{{{"on", true}, {"off", false}}};
+  const bool is_on =
+      variable_choice("CORDMA_METRICS", choices, "is none of on and off").value_or(false);
+  if (!is_on || !of.executor().reactor().host().has_threads()) return nullptr;
+  const std::string name = "unix:@cordma-metrics-" + std::to_string(::getpid()) + '-';
+  for (unsigned n = 0;; ++n) {
+    try {
+      return std::make_unique<metrics_server>(name + std::to_string(n), of);
+    } catch (const error& e) {
+      if (e.code() != std::error_code{EADDRINUSE, std::system_category()} ||
+          n + 1 == metrics_names_max)
+        throw;
+    }
+  }
 }
 
 }  // namespace cordma::detail

@@ -2,8 +2,10 @@
 
 #include <cordma/base/event_log.hpp>
 #include <cordma/connection/connection_options.hpp>
+#include <cordma/runtime/metrics_server.hpp>
 #include <cordma/verbs/device.hpp>
 
+#include <memory>
 #include <string_view>
 
 namespace cordma::detail {
@@ -19,5 +21,9 @@ connection_options with_environment(connection_options options, const verbs::con
 /// Returns `options`; without a hook, with one that writes to standard error what CORDMA_LOG says.
 /// \errors  EINVAL: no level.
 event_log with_environment(event_log options);
+
+/// Serves a runtime's metrics at "@cordma-metrics-PID-N" if CORDMA_METRICS is on; null: it is not,
+/// or the host is simulated. \errors  EINVAL: CORDMA_METRICS; as `metrics_server`.
+std::unique_ptr<metrics_server> serve_metrics(runtime& of);
 
 }  // namespace cordma::detail

@@ -78,6 +78,7 @@ class runtime_state final : public driver_supplier {
   published_list<mr_allocator> counted_memory;
   published_list<shared_receives> counted_pools;
   published_list<completion_queue_driver> counted_drivers;
+  std::unique_ptr<metrics_server> server;  ///< Null unless CORDMA_METRICS is on. Destroyed first.
 };
 
 runtime_state::runtime_state(runtime_options&& options)
@@ -145,8 +146,10 @@ completion_queue_driver& runtime_state::add_driver(unsigned depth) {
 }  // namespace detail
 
 runtime::runtime(runtime_options&& options)
-    : state_{std::make_unique<detail::runtime_state>(std::move(options))} {}
-runtime::~runtime() = default;
+    : state_{std::make_unique<detail::runtime_state>(std::move(options))} {
+  state_->server = detail::serve_metrics(*this);
+}
+runtime::~runtime() { state_->server.reset(); }
 
 cordma::executor& runtime::executor() noexcept { return state_->executor; }
 verbs::context& runtime::context() noexcept { return state_->context; }

@@ -1,12 +1,14 @@
 #include "io/host_calls.hpp"
 #include "open_network.hpp"
 #include "raw_side.hpp"
+#include "support/variable.hpp"
 
 #include <sys/socket.h>
 
 #include <cordma/connection/listener.hpp>
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/sleep.hpp>
+#include <cordma/runtime/metrics_server.hpp>
 #include <cordma/sim.hpp>
 
 #include <catch2/catch.hpp>
@@ -278,4 +280,21 @@ TEST_CASE("two hosts of a world have two names", "[sim]") {
   sim::world w{1};
   w.add_host("a");
   CHECK_THROWS_WITH(w.add_host("a"), Contains("two hosts of the name a"));
+}
+
+TEST_CASE("a simulated host serves no metrics over HTTP, and says so by name", "[sim]") {
+  const test::variable on{"CORDMA_METRICS", "on"};  // Does nothing here.
+  sim::world w{1};
+  std::string why;
+  w.add_host("a").start([&](runtime& rt) -> task<> {
+    try {
+      const metrics_server page{"127.0.0.1:0", rt};
+    } catch (const error& e) {
+      why = e.what();
+    }
+    co_return;
+  });
+  w.run();
+  CHECK_THAT(why, Contains("metrics_server") && Contains("a simulated host has no threads") &&
+                      Contains("to_prometheus"));
 }

@@ -26,7 +26,8 @@ class runtime_state;
 }
 
 /// The runtime takes device, port and options of a fabric that are unset here from the
-/// environment: CORDMA_DEVICE, CORDMA_PORT and others (docs/connecting.md).
+/// environment: CORDMA_DEVICE, CORDMA_PORT and others (docs/connecting.md). With CORDMA_METRICS the
+/// runtime serves its metrics (docs/metrics.md).
 struct runtime_options {
   /// Name of a device in `verbs::list_devices`; empty: the first with an ACTIVE port.
   fixed_text<64> device{};
