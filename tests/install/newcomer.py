@@ -97,6 +97,9 @@ def how_to_run(name, examples):
         return f"seq 100000 >sent && mkdir got && cd got && {together} ../{name} '' 1 ../sent && cmp sent ../sent"
     if name == "17_tracing":
         return f"{together} --both spans.jsonl ./{name} && grep -q traceId spans.jsonl"
+    if name == "18_metrics":
+        page = "http://127.0.0.1:9464/metrics"
+        return f"mkfifo said; ./{name} >said & read -r _ <said; cordma-top --once {page} && kill -INT $! && wait $!"
     return f"./{name}"
 
 

@@ -41,6 +41,8 @@ packages_build=(g++ meson ninja-build cmake pkg-config python3 libibverbs-dev li
   doxygen)
 packages_check=(clang-14 libclang-rt-14-dev clang-19 libclang-rt-19-dev libc++-19-dev libc++abi-19-dev clang-format-19
   clang-tidy-19 codespell lld shellcheck git
+  # promtool, which checks pages of metrics and Grafana's queries.
+  prometheus
   # To build jemalloc from its source.
   dpkg-dev make)
 # The site (tools/dev/site), and what reads its man pages.
@@ -113,6 +115,10 @@ setup() {  # [--check] GROUP...
   echo "Installing ${as_root[*]:+with sudo }from Debian (minutes, the first time): $missing"
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y)
   "${apt[@]}" update >/dev/null
+  # Debian would start the server with its package, and only promtool is used.
+  if [[ " $missing " == *" prometheus "* && -d /run/systemd/system ]]; then
+    "${as_root[@]}" systemctl --quiet mask prometheus.service
+  fi
   # shellcheck disable=SC2086
   "${apt[@]}" install --no-install-recommends $missing >/dev/null
 }
