@@ -83,7 +83,7 @@ def unknown_metrics(text, source):
 
 def unknown_words(root, text):
     """Paths, options of the build and options of the tools that there are not."""
-    options = "".join(source.read_text() for tool in ("perf", "doctor") if f"cordma-{tool}" in text
+    options = "".join(source.read_text() for tool in ("perf", "doctor", "top") if f"cordma-{tool}" in text
                       for kind in ("options", "arguments")
                       for source in (root / "tools" / tool).glob(f"*{kind}.cpp"))
     of_build = (root / "meson_options.txt").read_text()
