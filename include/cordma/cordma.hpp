@@ -54,7 +54,6 @@
 #include <cordma/rpc/method.hpp>
 #include <cordma/rpc/server.hpp>
 #include <cordma/runtime/metrics.hpp>
-#include <cordma/runtime/metrics_server.hpp>
 #include <cordma/runtime/runtime.hpp>
 #include <cordma/runtime/runtime_group.hpp>
 #include <cordma/security/credentials.hpp>

@@ -2,7 +2,7 @@
 
 #include <cordma/base/event_log.hpp>
 #include <cordma/connection/connection_options.hpp>
-#include <cordma/runtime/metrics_server.hpp>
+#include <cordma/runtime/metrics.hpp>
 #include <cordma/verbs/device.hpp>
 
 #include <memory>

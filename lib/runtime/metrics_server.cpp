@@ -1,4 +1,4 @@
-#include <cordma/runtime/metrics_server.hpp>
+#include <cordma/runtime/metrics.hpp>
 
 #include "base/check_option.hpp"
 #include "base/failures.hpp"
@@ -44,12 +44,13 @@ constexpr std::chrono::milliseconds accept_pause{50};
 /// connection, and the client might never see the answer.
 constexpr std::size_t drained_bytes_max = 65536;
 
-void check_reach(const socket_address& where, const metrics_server_options& options) {
+void check_reach(const socket_address& where, const metrics_server::options& options) {
   if (options.insecure || where.is_loopback()) return;
   detail::throw_failure(
       errc::not_authenticated, "metrics_server",
-      detail::detail_text("%s: whoever reaches it could read: set metrics_server_options::insecure",
-                          where.to_string().c_str()));
+      detail::detail_text(
+          "%s: whoever reaches it could read: set metrics_server::options::insecure",
+          where.to_string().c_str()));
 }
 
 endpoint checked(const endpoint& local) {
@@ -118,16 +119,16 @@ struct client : list_hook<client> {
 }  // namespace
 
 struct [[gnu::visibility("hidden")]] metrics_server::state {
-  state(const endpoint& local, page contents, const metrics_server_options& options);
-  state(state&&) = delete;
+  state(const endpoint& local, page contents, const metrics_server::options& options);
+  state(state &&) = delete;
   ~state();
 
   task<> serve_until_stopped();
   task<> accept_all();
-  task<> accept(scope& conversations);
+  task<> accept(scope & conversations);
   task<> serve(stream_socket socket, permit);
-  task<> talk(client& with, bool& is_answered);
-  task<> answer(client& with, detail::http_request to);
+  task<> talk(client & with, bool& is_answered);
+  task<> answer(client & with, detail::http_request to);
   void make_room() noexcept;
 
   const page contents;
@@ -145,12 +146,12 @@ struct [[gnu::visibility("hidden")]] metrics_server::state {
   std::jthread thread;
 };
 
-metrics_server::state::state(const endpoint& at, page made, const metrics_server_options& options)
+metrics_server::state::state(const endpoint& at, page made, const metrics_server::options& options)
     : contents{std::move(made)},
       connection_timeout{options.timeout},
       sockets{executor,
               [&] {
-                check_timeout("metrics_server_options", "timeout", options.timeout);
+                check_timeout("metrics_server::options", "timeout", options.timeout);
                 const socket_address where = detail::listening_address(executor, checked(at));
                 check_reach(where, options);
                 return where;
@@ -286,18 +287,15 @@ task<> metrics_server::state::answer(client& with, detail::http_request to) {
   (to.status == 200 ? served : refused).add();
 }
 
-metrics_server::metrics_server(const endpoint& local, page contents,
-                               const metrics_server_options& options)
-    : state_{std::make_unique<state>(local, std::move(contents), options)} {}
+metrics_server::metrics_server(const endpoint& local, page contents, const options& how)
+    : state_{std::make_unique<state>(local, std::move(contents), how)} {}
 
-metrics_server::metrics_server(const endpoint& local, runtime& of,
-                               const metrics_server_options& options)
+metrics_server::metrics_server(const endpoint& local, runtime& of, const options& how)
     : metrics_server{local, page{[rt = &checked(of)] { return to_prometheus(rt->metrics()); }},
-                     options} {}
+                     how} {}
 
-metrics_server::metrics_server(const endpoint& local, runtime_group& of,
-                               const metrics_server_options& options)
-    : metrics_server{local, page{[group = &of] { return page_of(*group); }}, options} {}
+metrics_server::metrics_server(const endpoint& local, runtime_group& of, const options& how)
+    : metrics_server{local, page{[group = &of] { return page_of(*group); }}, how} {}
 
 metrics_server::~metrics_server() = default;
 

@@ -42,8 +42,8 @@ template <> struct std::hash<int> {};
 """
 NAMES = ["alias", "call", "holder", "kind", "limit", "line", "make", "more", "other", "plain", "verbs::pd"]
 
-HEADERS_MAX = 61
-NAMES_MAX = 181
+HEADERS_MAX = 60
+NAMES_MAX = 180
 SIM_NAMES_MAX = 8
 # Names outside of namespaces called detail that the headers below detail/ declare beside those.
 FURTHER_MAX = 56

@@ -1,4 +1,4 @@
-#include <cordma/runtime/metrics_server.hpp>
+#include <cordma/runtime/metrics.hpp>
 
 #include "support/child.hpp"
 #include "support/connected_pair.hpp"
@@ -44,7 +44,7 @@ endpoint abstract_name(const char* part) {
 
 std::string page_with(std::string_view text) { return "some_total 1\n" + std::string{text}; }
 
-metrics_server simple_server(const endpoint& local, const metrics_server_options& options = {}) {
+metrics_server simple_server(const endpoint& local, const metrics_server::options& options = {}) {
   return metrics_server{local, [] { return page_with("whole\n"); }, options};
 }
 
@@ -158,7 +158,7 @@ TEST_CASE("the end of a server ends its connections", "[runtime]") {
 
 TEST_CASE("an address that other hosts reach is served only if the program says so", "[runtime]") {
   CHECK_THROWS_WITH(simple_server("0.0.0.0:0"),
-                    Contains("0.0.0.0:0") && Contains("metrics_server_options::insecure"));
+                    Contains("0.0.0.0:0") && Contains("metrics_server::options::insecure"));
   const metrics_server server = simple_server("0.0.0.0:0", {.insecure = true});
   CHECK(http_page({"127.0.0.1", server.local_endpoint().port}) == "some_total 1\nwhole\n");
 }

@@ -8,7 +8,7 @@
 #include <cordma/connection/listener.hpp>
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/sleep.hpp>
-#include <cordma/runtime/metrics_server.hpp>
+#include <cordma/runtime/metrics.hpp>
 #include <cordma/sim.hpp>
 
 #include <catch2/catch.hpp>

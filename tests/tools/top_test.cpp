@@ -9,7 +9,7 @@
 #include "top/fetch.hpp"
 #include "top/page.hpp"
 
-#include <cordma/runtime/metrics_server.hpp>
+#include <cordma/runtime/metrics.hpp>
 
 #include <poll.h>
 #include <pty.h>
