@@ -279,17 +279,24 @@ void message_channel::end_large() noexcept {
     s.drop();
     s.end();
   }
-  large_.fetching.splice_back(large_.announced);
-  while (!large_.fetching.empty()) {
-    large_receive& l = large_.fetching.front();
-    large_.has_gap |= order_ == order::as_sent;
-    if (l.fill != nullptr) l.fill->lose();
-    l.slot.list_hook<arrived_message>::unlink();
-    l.slot.awaited = nullptr;
-    buffers_.release(l.slot);
-    delete &l;
+  intrusive_list<arrived_message> rest;
+  rest.splice_back(behind_);
+  while (!rest.empty()) {
+    arrived_message& a = rest.pop_front();
+    large_receive* const l = std::exchange(a.awaited, nullptr);
+    if (l == nullptr && !large_.has_gap) {
+      inbox_.push_back(a);
+      on_message();
+      continue;
+    }
+    if (l != nullptr) {
+      // Nobody misses what its sender has given up.
+      large_.has_gap |= order_ == order::as_sent && !l->is_withdrawn;
+      if (l->fill != nullptr) l->fill->lose();
+      delete l;
+    }
+    buffers_.release(a);
   }
-  while (large_.has_gap && !behind_.empty()) buffers_.release(behind_.pop_front());
 }
 
 }  // namespace cordma::detail

@@ -1,4 +1,6 @@
 // Tasks leave the line for messages just as it moves: each message goes to the next task.
+#include "request/queue_pair.hpp"
+
 #include <cordma/messages/message_stream.hpp>
 
 #include <cordma/io/wait_until.hpp>
@@ -135,4 +137,29 @@ TEST_CASE(
   started<task<arrival>> next{p.rt.executor(), receive_at(p.b, where)};
   p.step_until([&] { return next.has_ended() && next_sent.has_ended(); });
   CHECK(next->take_result()->size_bytes == 4);
+}
+
+TEST_CASE("a message behind one that its sender has given up arrives, though the connection ends",
+          "[messages][device]") {
+  stepped_pair p{on_demand()};
+  local_mr memory = p.rt.memory().allocate_zeroed(large_bytes);
+  choice where{memory.slice()};
+  const auto bytes = seeded_bytes(large_bytes, 1);
+  const auto small = bytes_of("small");
+  const std::uint64_t before = reads(p.b);
+  started<task<arrival>> receiving{p.rt.executor(), receive_at(p.b, where)};
+  std::optional<started<task<>>> given_up;
+  given_up.emplace(p.rt.executor(), p.a.send(bytes));
+  p.step_until([&] { return reads(p.b) == before + 1; });
+  mark m{p};
+  given_up.reset();
+  started<task<>> sent{p.rt.executor(), p.a.send(small)};
+  m.pass();
+  p.rt.poll();  // The READ has ended, and both other frames have come. No task has run since.
+  CHECK_FALSE(receiving.has_ended());
+  p.b.connection().qp().abort({.code = errc::disconnected, .call = "test"});
+  p.step_until([&] { return receiving.has_ended(); });
+  auto outcome = receiving->take_result();
+  REQUIRE(outcome.has_value());
+  CHECK(outcome->size_bytes == small.size());
 }

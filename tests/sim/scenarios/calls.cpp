@@ -281,7 +281,8 @@ void play_repeated_calls(sim::world& w) {
     all->is_calm = true;
   });
   w.run(10min);
-  all->require(all->counted.answers > 0, "no call was answered");
+  // The device may have opened for no client.
+  all->require(all->counted.answers > 0 || all->counted.last == 0, "no call was answered");
 }
 
 }  // namespace cordma::test
