@@ -290,7 +290,7 @@ void message_channel::end_large() noexcept {
       continue;
     }
     if (l != nullptr) {
-      // Nobody misses what its sender has given up.
+      // A message that its sender has given up leaves no gap.
       large_.has_gap |= order_ == order::as_sent && !l->is_withdrawn;
       if (l->fill != nullptr) l->fill->lose();
       delete l;
