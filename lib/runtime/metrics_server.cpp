@@ -14,7 +14,6 @@
 #include <cordma/detail/base/assert.hpp>
 #include <cordma/detail/base/counter.hpp>
 #include <cordma/detail/base/intrusive_list.hpp>
-#include <cordma/runtime/metrics.hpp>
 #include <cordma/runtime/runtime_group.hpp>
 
 #include <pthread.h>

@@ -8,7 +8,6 @@
 #include "support/variable.hpp"
 
 #include <cordma/base/error.hpp>
-#include <cordma/runtime/metrics.hpp>
 #include <cordma/runtime/runtime_group.hpp>
 
 #include <sched.h>
