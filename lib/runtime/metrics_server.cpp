@@ -119,15 +119,15 @@ struct client : list_hook<client> {
 
 struct [[gnu::visibility("hidden")]] metrics_server::state {
   state(const endpoint& local, page contents, const metrics_server::options& options);
-  state(state &&) = delete;
+  state(state&&) = delete;
   ~state();
 
   task<> serve_until_stopped();
   task<> accept_all();
-  task<> accept(scope & conversations);
+  task<> accept(scope& conversations);
   task<> serve(stream_socket socket, permit);
-  task<> talk(client & with, bool& is_answered);
-  task<> answer(client & with, detail::http_request to);
+  task<> talk(client& with, bool& is_answered);
+  task<> answer(client& with, detail::http_request to);
   void make_room() noexcept;
 
   const page contents;

@@ -81,7 +81,7 @@ unsigned thread_count(const runtime_group_options& options) {
 
 struct [[gnu::visibility("hidden")]] runtime_group::state {
   explicit state(const runtime_group_options& options);
-  state(state &&) = delete;
+  state(state&&) = delete;
   ~state() { end(); }
 
   void end() noexcept;
@@ -100,11 +100,11 @@ struct [[gnu::visibility("hidden")]] runtime_group::state {
 struct [[gnu::visibility("hidden")]] runtime_group::member {
   /// Returns when the member's runtime is there. \errors what the constructor of the runtime
   /// throws.
-  member(state & of, unsigned number, runtime_options options, std::optional<unsigned> cpu);
+  member(state& of, unsigned number, runtime_options options, std::optional<unsigned> cpu);
 
   void begin(const body& each, const std::shared_ptr<calls>& all) noexcept;
-  void live(runtime_options & options, std::optional<unsigned> cpu,
-            std::promise<void> & started) noexcept;
+  void live(runtime_options& options, std::optional<unsigned> cpu,
+            std::promise<void>& started) noexcept;
   task<> work_until_stopped();
   task<> work_on(const body& each, std::shared_ptr<calls> all);
 

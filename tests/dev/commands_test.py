@@ -89,7 +89,7 @@ class Commands(fakes.ProjectCase):
         for given, step in ((["package"], "build"), (["package", "try"], "try")):
             self.assertEqual(self.dev(*given)[0], 0)
             self.assertEqual(self.processes.lines()[-2:], [
-                "tests/support/setup.sh build check package", f"packaging/packages {step}"])
+                "tests/support/setup.sh build check docs package", f"packaging/packages {step}"])
 
     def test_the_reference_goes_to_the_build_folder_and_its_exit_status_back(self):
         self.processes.answers = {"reference.py": (1, "")}

@@ -23,7 +23,8 @@ class Options(ctypes.Structure):
     _fields_ = [("struct_bytes", ctypes.c_size_t), ("device", ctypes.c_char_p), ("progress", ctypes.c_int),
                 ("loop", ctypes.c_int), ("pins", ctypes.c_int), ("cpu", ctypes.c_uint),
                 ("receives", ctypes.c_uint), ("receive_bytes", ctypes.c_uint32),
-                ("lend_bytes_max", ctypes.c_uint64), ("insecure", ctypes.c_int)]
+                ("lend_bytes_max", ctypes.c_uint64), ("insecure", ctypes.c_int),
+                ("log", ctypes.c_void_p), ("log_user", ctypes.c_void_p), ("log_level", ctypes.c_int)]
 
 
 class Message(ctypes.Structure):

@@ -266,6 +266,8 @@ TEST_CASE("a group can be left alone, or run nothing", "[runtime][device][C3]") 
     runtime_group group{group_of(2)};
     group.run(do_nothing);
   }
-  { const runtime_group group{group_of(2)}; }
+  {
+    const runtime_group group{group_of(2)};
+  }
   CHECK(test::holdings() == before);
 }

@@ -274,9 +274,9 @@ TEST_CASE("a server of cordma-perf serves a client that runs for ever, and the n
   first.line_after(" ");  // The first row.
   REQUIRE(::kill(first.pid(), SIGTERM) == 0);
   CHECK(first.end().exit_status == 0);
-  const outcome second = background{
-      {CORDMA_PERF, "client", address, "--device", device_name(), "--operations",
-       "9"}}.end();
+  const outcome second =
+      background{{CORDMA_PERF, "client", address, "--device", device_name(), "--operations", "9"}}
+          .end();
   INFO(second.output);
   CHECK(second.exit_status == 0);
 }
@@ -322,9 +322,9 @@ TEST_CASE("cordma-perf pins the threads of both sides", "[tools][device]") {
   background server{{CORDMA_PERF, "server", "--port", "0", "--device", device_name(), "--pin",
                      std::to_string(cpus[0])}};
   const std::string address = server.line_after("listening on ");
-  const outcome wide = background{
-      {CORDMA_PERF, "client", address, "--device", device_name(), "--operations", "9", "--threads",
-       "2"}}.end();
+  const outcome wide = background{{CORDMA_PERF, "client", address, "--device", device_name(),
+                                   "--operations", "9", "--threads", "2"}}
+                           .end();
   INFO(wide.output);
   CHECK(wide.exit_status == 1);
   CHECK_THAT(wide.output, Contains("--pin: 1 CPU(s) for 2 threads"));
