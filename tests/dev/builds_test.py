@@ -44,7 +44,8 @@ class Builds(fakes.ProjectCase):
             "ninja -C build-check --quiet tests/rpc/order.pb.h tests/docs/readme.cpp "
             "tests/docs/docs_test.cpp tests/docs/asio_docs_test.cpp "
             "tests/docs/simulation.cpp tests/docs/sim_docs_test.cpp tests/docs/guide_test.cpp "
-            "tests/docs/guide_hello.cpp tests/docs/guide_server.cpp"])
+            "tests/docs/guide_hello.cpp tests/docs/guide_server.cpp "
+            "tests/docs/names_test.cpp tests/docs/spdlog_docs_test.cpp"])
         self.assertEqual(self.processes.calls[0].environment["CXX"], "clang++-19")
 
 
