@@ -47,9 +47,10 @@ metrics_server simple_server(const endpoint& local, const metrics_server::option
   return metrics_server{local, [] { return page_with("whole\n"); }, options};
 }
 
+/// Returns 0 if the kernel does not say. The server's thread calls it, where Catch checks nothing.
 unsigned cpus_of_this_thread() {
   cpu_set_t allowed;
-  REQUIRE(::sched_getaffinity(0, sizeof allowed, &allowed) == 0);
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 0;
   return unsigned(CPU_COUNT(&allowed));
 }
 
@@ -186,6 +187,7 @@ TEST_CASE("at an abstract name only this user and root may read", "[runtime]") {
 TEST_CASE("the server's thread takes no signal, and leaves the CPU of a pinned thread",
           "[runtime]") {
   const unsigned before = cpus_of_this_thread();
+  REQUIRE(before > 0);
   std::string page;
   std::thread pinned{[&] {
     cpu_set_t one;
