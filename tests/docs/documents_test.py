@@ -21,6 +21,7 @@ import cases  # noqa: E402
 SOFTVERBS = "subprojects/softverbs"
 # The languages of blocks of which each is checked below; all others are listed.
 CHECKED = {"cpp", "c", "promql", "sh"}
+SCREEN_LINES = 50
 UNCHECKED = pathlib.Path(__file__).parent / "unchecked.txt"
 # A word of a shell command that begins with one of these is a path of the tree.
 TOP_FOLDERS = ("include", "lib", "tests", "tools", "docs", "examples", "bench", "subprojects")
@@ -106,6 +107,11 @@ def main():
     all_cases = cases.Cases("documents")
     with all_cases.case("every block of C++ in the documents stands in a test"):
         assert not blocks.missing(root, templates), blocks.missing(root, templates)
+    with all_cases.case("README's first screen has the two commands and the first program"):
+        screen = (root / "README.md").read_text().splitlines()[:SCREEN_LINES]
+        lacking = [text for text in ("./dev demo", "./dev test", "co_await conn.write(", "int main() {")
+                   if not any(text in line for line in screen)]
+        assert not lacking, f"not in the first {SCREEN_LINES} lines: {lacking}"
     with all_cases.case("README's first program prints what README says"):
         (sentence,) = re.findall(r"^It prints ([^.]*)\.", (root / "README.md").read_text(), re.MULTILINE)
         done = subprocess.run([program], text=True, capture_output=True, check=False)
