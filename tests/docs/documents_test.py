@@ -17,6 +17,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
 import blocks  # noqa: E402
 import cases  # noqa: E402
+import commands  # noqa: E402
 
 SOFTVERBS = "subprojects/softverbs"
 # The languages of blocks of which each is checked below; all others are listed.
@@ -25,6 +26,21 @@ SCREEN_LINES = 50
 UNCHECKED = pathlib.Path(__file__).parent / "unchecked.txt"
 # A word of a shell command that begins with one of these is a path of the tree.
 TOP_FOLDERS = ("include", "lib", "tests", "tools", "docs", "examples", "bench", "subprojects")
+# Commands, and what is wrong in each.
+WRONG_COMMANDS = {
+    "cordma-perf client HOST --op send --baseline": ["cordma-perf client --baseline"],
+    "cordma-perf --local --op send --baseline": [],
+    "cordma-perf local --ranks 2 --memory=1G": ["cordma-perf local --ranks"],
+    "mpirun -n 8 build/cordma-perf --collectives --tune --depth 2": ["cordma-perf collectives --depth"],
+    "cordma-perf server [--port 1] --op read": ["cordma-perf server --op"],
+    "cordma-perf --op read": ["cordma-perf without a mode"],
+    "cordma-perf --help; cordma-perf": [],
+    "cordma-doctor --json \\\n --op | sort --unique": ["cordma-doctor --op"],
+    "cordma-doctor --host ::1 && cordma-doctor --serve --host ::1": ["cordma-doctor --host without --serve"],
+    "cordma-top 4711 --serve  # --none": ["cordma-top --serve"],
+    "softverbs-run --port 1 --chek --off ls --all": ["softverbs-run --chek"],
+    "softverbs-run --any-uid cordma-perf server --depth 1": ["cordma-perf server --depth"],
+}
 
 
 def listed(text):
@@ -83,10 +99,7 @@ def unknown_metrics(text, source):
 
 
 def unknown_words(root, text):
-    """Paths, options of the build and options of the tools that there are not."""
-    options = "".join(source.read_text() for tool in ("perf", "doctor", "top") if f"cordma-{tool}" in text
-                      for kind in ("options", "arguments")
-                      for source in (root / "tools" / tool).glob(f"*{kind}.cpp"))
+    """Paths, options of the build and options of the programs, in their modes, that there are not."""
     of_build = (root / "meson_options.txt").read_text()
     for word in re.findall(r"[^\s\[\]]+", re.sub(r"#[^\n]*", "", text)):
         known = True
@@ -94,10 +107,25 @@ def unknown_words(root, text):
             known = (root / word).exists()
         elif match := re.match(r"-D(\w+)=", word):
             known = f"'{match[1]}'" in of_build
-        elif options and word.startswith("--"):
-            known = f'"{word}"' in options
         if not known:
             yield word
+    yield from commands.unknown_options(root, text)
+
+
+def is_file(folder, word):
+    """Whether a folder has a file, or the sources of a part, of that path; or makes a program of it."""
+    path, made_by = folder / word, (folder / word).parent / "meson.build"
+    return path.exists() or any(path.parent.glob(f"{path.name}.*pp")) or (
+        made_by.exists() and f"'{path.name}'" in made_by.read_text())
+
+
+def unknown_paths(root, document):
+    """Paths in the sentences of a document that there are not; `<room>` stands for any."""
+    folder = root / (SOFTVERBS if document.startswith(SOFTVERBS) else "")
+    for code in commands.inline((root / document).read_text()):
+        for word in code.split():
+            if word.split("/")[0] in TOP_FOLDERS and "/" in word and "<" not in word and not is_file(folder, word):
+                yield word
 
 
 def main():
@@ -139,11 +167,22 @@ def main():
         for text in texts(root, "promql"):
             assert not unknown_metrics(text, source), unknown_metrics(text, source)
     with all_cases.case("commands of the shell name files and options that there are"):
-        bad = "lib/none --x\ncordma-perf [--none N] --op -Dnone=1 build/x # lib/nor"
-        assert list(unknown_words(root, bad)) == ["lib/none", "--x", "--none", "-Dnone=1"]
-        assert list(unknown_words(root, "cordma-doctor --json --op")) == ["--op"]
+        bad = "lib/none\ncordma-perf local [--none N] --op -Dnone=1 build/x # lib/nor"
+        assert list(unknown_words(root, bad)) == ["lib/none", "-Dnone=1", "cordma-perf local --none"]
         for text in texts(root, "sh"):
             assert not list(unknown_words(root, text)), list(unknown_words(root, text))
+    with all_cases.case("an option is known in the modes that have it, and not in others"):
+        for bad, found in WRONG_COMMANDS.items():
+            assert list(commands.unknown_options(root, bad)) == found, (bad, list(commands.unknown_options(root, bad)))
+    with all_cases.case("commands within sentences name options of their program and mode"):
+        found = [(document, wrong) for document in blocks.documents(root)
+                 for code in commands.inline((root / document).read_text())
+                 for wrong in commands.unknown_options(root, code)]
+        assert not found, found
+    with all_cases.case("sentences name paths that there are"):
+        assert is_file(root, "lib/memory/chunk_store") and not is_file(root, "lib/memory/chunk")
+        found = [(document, path) for document in blocks.documents(root) for path in unknown_paths(root, document)]
+        assert not found, found
     return all_cases.status()
 
 
