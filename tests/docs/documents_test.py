@@ -112,6 +112,13 @@ def unknown_words(root, text):
     yield from commands.unknown_options(root, text)
 
 
+def unknown_in_tables(text, source):
+    """What the rows of tables about metrics begin with, where that is no metric that the source writes."""
+    for head, rows in re.findall(r"^(\|.*)\n\|[ |-]+\n((?:\|.*\n)+)", text, re.MULTILINE):
+        if "metrics.md" in head:
+            yield from (name for name in re.findall(r"^\| `(\w+)`", rows, re.MULTILINE) if f'"{name}"' not in source)
+
+
 def is_file(folder, word):
     """Whether a folder has a file, or the sources of a part, of that path; or makes a program of it."""
     path, made_by = folder / word, (folder / word).parent / "meson.build"
@@ -161,9 +168,15 @@ def main():
         assert programs, "none is shown"
         for text in programs:
             run_c(root, program, cordma_c, compiler, text)
-    with all_cases.case("the queries name metrics that cordma writes"):
+    with all_cases.case("queries and tables name metrics that cordma writes"):
         source = (root / "lib/runtime/metrics.cpp").read_text()
         assert unknown_metrics("rate(cordma_no_such_total[1m])", source) == ["no_such_total"]
+        table = "| by [metrics](metrics.md) | do |\n| --- | --- |\n| `%s` is not 0 | ask |\n"
+        assert list(unknown_in_tables(table % "no_such_total", source)) == ["no_such_total"]
+        assert not list(unknown_in_tables(table % "rnr_exceeded_total", source))
+        found = [name for document in blocks.documents(root)
+                 for name in unknown_in_tables((root / document).read_text(), source)]
+        assert not found, found
         for text in texts(root, "promql"):
             assert not unknown_metrics(text, source), unknown_metrics(text, source)
     with all_cases.case("commands of the shell name files and options that there are"):
