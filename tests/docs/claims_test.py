@@ -2,6 +2,8 @@
 """What the documents claim of the sources is so: `claims_test.py ROOT`."""
 
 import ctypes
+import errno
+import os
 import pathlib
 import re
 import sys
@@ -83,6 +85,56 @@ def missing_codes(page, all_codes):
             yield name
 
 
+def statuses(root):
+    """{name: (value, words)} of each status of the C interface; one that has no words of its own has None."""
+    header = (root / "include/cordma.h").read_text().partition("enum cordma_status {")[2].partition("};")[0]
+    words = dict(re.findall(r'case (CORDMA_\w+): return "([^"]+)"', (root / "lib/c/status.cpp").read_text()))
+    return {name: (int(value), words.get(name)) for name, value in re.findall(r"^  (CORDMA_\w+) = (\d+)", header, re.M)}
+
+
+def messages(root):
+    """[(status, text)] of the C interface where the text stands beside its status."""
+    source = "\n".join(COMMENT.sub("", path.read_text()) for path in sorted((root / "lib/c").glob("*.[ch]pp")))
+    found = re.findall(r'(?:note\(|misuse\{)\s*(CORDMA_\w+),\s*((?:"[^"]*"\s*)+)[)}]', source)
+    found += [("CORDMA_BAD_ARGUMENT", text) for text in
+              re.findall(r'refuse_unless\([^;]*?,\s*((?:"[^"]*"\s*)+)\);', source)]
+    return [(status, "".join(re.findall('"([^"]*)"', text))) for status, text in found]
+
+
+def missing_statuses(page, root):
+    """Statuses of C that lack a heading, their words, a way out or one of their messages."""
+    sections = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
+    codes_of = {value: name for name, value in
+                enumerators((root / "include/cordma/base/error.hpp").read_text(), "errc").items()}
+    for name, (value, words) in statuses(root).items():
+        if value in codes_of:
+            if name != f"CORDMA_{codes_of[value].upper()}" or codes_of[value] not in sections:
+                yield name
+            continue
+        if name in ("CORDMA_OK", "CORDMA_WC", "CORDMA_ERRNO"):
+            if f"`{name}`" not in page:
+                yield name
+            continue
+        section = sections.get(name, "")
+        parts = (f'"{words}".', "**Means:**", "**Usual cause:**", "**Way out:**")
+        if not all(part in section for part in parts) or f"| {words} | [{name}](#{name.lower()}) |" not in page:
+            yield name
+        # A message about a null pointer names the function and the argument: the page has one of them.
+        yield from (text for status, text in messages(root) if status == name
+                    and text not in " ".join(section.split()) and not text.endswith(" is null"))
+
+
+def missing_errnos(page, root):
+    """The errno values that the library has a remedy or a way out for, without a row or their words."""
+    row = page.partition("\n## errno values")[2].partition("\n## ")[0]
+    sources = "".join((root / path).read_text() for path in ("lib/base/error.cpp", "lib/io/stream_socket.cpp"))
+    functions = re.findall(r"^[^\n]*(?:way_out_of_\w+|remedy_of_errno)\(int .*?^\}", sources, re.MULTILINE | re.DOTALL)
+    assert len(functions) >= 3, functions
+    for name in sorted(set(re.findall(r"case (E[A-Z]+):", "".join(functions)))):
+        if f"{name}: {os.strerror(getattr(errno, name))}" not in row:
+            yield name
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
     run = cases.Cases("claims")
@@ -109,6 +161,18 @@ def main():
         without = page.replace("### timed_out\n", "").replace("Remedy: `fall_back`", "", 1).replace("`tag_matching`", "")
         assert list(missing_codes(without, all_codes)) == ["timed_out", "no_device", "tag_matching"]
         assert list(missing_codes(page, {"unheard": ("of", "give_up")})) == ["unheard"]
+    with run.case("each status of the C interface is in the guide, with its words, messages and way out"):
+        assert statuses(root)["CORDMA_WRONG_STATE"] == (68, "not possible in this state")
+        assert ("CORDMA_BAD_ARGUMENT", "options.receives is above 4096") in messages(root)
+        assert not list(missing_statuses(page, root)), list(missing_statuses(page, root))
+        without = page.replace("### CORDMA_CANCELLED\n", "").replace("cordma_stop: not started", "")
+        without = without.replace("| would wait in a callback |", "").replace("### misaligned\n", "")
+        assert list(missing_statuses(without, root))[:2] == ["CORDMA_MISALIGNED", "CORDMA_IN_CALLBACK"]
+        assert {"CORDMA_CANCELLED", "cordma_stop: not started"} < set(missing_statuses(without, root))
+    with run.case("each errno that the library knows a remedy or a way out for has a row in the guide"):
+        assert not list(missing_errnos(page, root)), list(missing_errnos(page, root))
+        without = page.replace("ENOENT: No such file", "ENOENT").replace("ECONNRESET", "")
+        assert list(missing_errnos(without, root)) == ["ECONNRESET", "ENOENT"]
     with run.case("the document of performance is short"):
         lines = len((root / "docs/performance.md").read_text().splitlines())
         assert lines <= PERFORMANCE_LINES_MAX, f"{lines} lines, above {PERFORMANCE_LINES_MAX}: shorten it"
