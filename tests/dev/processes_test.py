@@ -24,9 +24,9 @@ commands.run = run
 sys.exit(commands.main("/", sys.argv[2:], dict(os.environ)))
 """
 # A program that waits for a signal; HANDLER may take it.
-WAITING = """import signal, sys
+WAITING = """import os, signal, sys
 def end(*_):
-    print("down", flush=True)
+    os.write(1, b"down\\n")  # The signal may come in the middle of a print, which a second one must not enter.
     sys.exit(5)
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 HANDLER

@@ -63,7 +63,7 @@ def read_by(text, include, compiler):
     done = subprocess.run([*compiler, "-x", "c++", "-std=c++20", f"-I{include.parent}", "-MM", "-"],
                           input=text, text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
-    return sorted(set(re.findall(r"cordma/([\w/]+\.hpp)", done.stdout)))
+    return sorted(set(re.findall(rf"{re.escape(str(include))}/([\w/]+\.hpp)", done.stdout)))
 
 
 def standard_read_by(text, include, compiler):

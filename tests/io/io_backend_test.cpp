@@ -1,5 +1,7 @@
 #include "../../lib/io/io_backend.hpp"
 
+#include "support/io_backend.hpp"
+#include "support/skip.hpp"
 #include "support/variable.hpp"
 #include "wires.hpp"
 
@@ -20,6 +22,7 @@ std::string name_of(executor_options options) { return make_reactor(options)->na
 }  // namespace
 
 TEST_CASE("io_uring waits unless the options or the environment say epoll", "[io]") {
+  if (!has_io_uring()) CORDMA_SKIP("io_uring is forbidden here");
   {
     const variable unset{name, nullptr};
     CHECK(name_of({}) == "io_uring");
@@ -38,6 +41,7 @@ TEST_CASE("a wrong name of a backend is an error that says it", "[io]") {
 }
 
 TEST_CASE("what is wrong with a ring of io_uring is no reason for epoll", "[io]") {
+  if (!has_io_uring()) CORDMA_SKIP("io_uring is forbidden here");
   CHECK_THROWS_WITH(executor({.backend = io_backend::automatic, .ring_entries = 0}),
                     Catch::Contains("ring_entries is 0"));
 }

@@ -2,6 +2,8 @@
 
 #include <cordma/io/executor.hpp>
 
+#include "support/io_backend.hpp"
+#include "support/skip.hpp"
 #include "wires.hpp"
 
 #include <catch2/catch.hpp>
@@ -10,6 +12,7 @@ using namespace cordma;
 using namespace cordma::test;
 
 TEST_CASE("each time that the kernel is entered is counted, and looking around is not", "[io]") {
+  if (!has_io_uring()) CORDMA_SKIP("io_uring is forbidden here");
   executor exec{{.backend = io_backend::io_uring}};
   settle(exec);
   const std::uint64_t before = exec.reactor().enters();

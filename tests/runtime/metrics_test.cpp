@@ -2,6 +2,7 @@
 
 #include "support/allocations.hpp"
 #include "support/connected_pair.hpp"
+#include "support/io_backend.hpp"
 #include "support/skip.hpp"
 #include "support/until.hpp"
 
@@ -311,6 +312,7 @@ TEST_CASE("metrics are text that Prometheus can read", "[runtime][device]") {
 TEST_CASE("the metrics name what the executor waits with", "[runtime][device]") {
   for (const auto& [backend, name] :
        {std::pair{io_backend::epoll, "epoll"}, std::pair{io_backend::io_uring, "io_uring"}}) {
+    if (backend == io_backend::io_uring && !test::has_io_uring()) continue;
     runtime_options options;
     options.executor.backend = backend;
     const runtime rt{test::on_test_device(std::move(options))};

@@ -20,7 +20,7 @@ usage() {
 }
 
 # Debian's names. The guest's come from `tests/vm/guest packages`.
-packages_build=(g++ meson ninja-build cmake pkg-config python3 libibverbs-dev librdmacm-dev
+packages_build=(g++ dpkg-dev meson ninja-build cmake pkg-config python3 libibverbs-dev librdmacm-dev
   liburing-dev libjemalloc-dev libssl-dev openssl catch2 libcli11-dev ibverbs-providers
   # Meson finds it: what was compiled once, in whatever build folder or clone, is not again.
   ccache
