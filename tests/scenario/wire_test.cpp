@@ -2,6 +2,7 @@
 #include "agent/protocol.hpp"
 #include "connection/handshake.hpp"
 #include "group/group_frame.hpp"
+#include "group/meeting_frame.hpp"
 #include "messages/message_frame.hpp"
 #include "rpc/call_frame.hpp"
 #include "wire_recorded.hpp"
@@ -9,6 +10,7 @@
 #include <catch2/catch.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <map>
@@ -126,6 +128,22 @@ bytes offer_of_0_2() {
   return said;
 }
 
+detail::group_name group_name() {
+  detail::group_name made;
+  made.fill(std::byte{0x22});
+  return made;
+}
+
+detail::group_member member(unsigned rank) {
+  return {"node" + std::to_string(rank) + ":7000", std::uint64_t{0x0123456789abcdef} + rank};
+}
+
+bytes roster_of_0_2() {
+  std::size_t first = 0;
+  return detail::meeting_frame::encode_part(
+      {.members = {member(0), member(1)}, .name = group_name()}, first);
+}
+
 /// The bytes of this version, by the names of the records.
 std::map<std::string_view, bytes> said_now() {
   const message_protocol::frame announce{
@@ -142,7 +160,24 @@ std::map<std::string_view, bytes> said_now() {
       {"rpc: request", call_of_0_2()},
       {"rpc: traced request", traced_call_of_0_2()},
       {"group: offer", offer_of_0_2()},
+      {"meeting: arrival", detail::meeting_frame::encode(detail::meeting_frame::arrival{
+                               .rank = 1, .size = 2, .member = member(1)})},
+      {"meeting: card", detail::meeting_frame::encode(detail::meeting_frame::card{
+                            .name = group_name(), .member = member(1)})},
+      {"meeting: roster", roster_of_0_2()},
+      {"meeting: refusal", detail::meeting_frame::encode_refusal("no such rank")},
   };
+}
+
+/// Reads a message of a group's meeting, and gives who is named in it.
+std::vector<detail::group_member> members_of(std::string_view name,
+                                             std::span<const std::byte> said) {
+  using namespace detail::meeting_frame;
+  if (name == "meeting: arrival") return {decode_arrival(said).member};
+  if (name == "meeting: card") return {decode_card(said).member};
+  detail::roster all;
+  decode_part(said, all, 2);
+  return all.members;
 }
 
 /// Reads what a peer said: throws what refuses it.
@@ -155,6 +190,8 @@ void take(std::string_view name, std::span<const std::byte> said) {
     static_cast<void>(message_protocol::decode(said));
   else if (name.starts_with("rpc"))
     static_cast<void>(call_protocol::decode(said, false));
+  else if (name.starts_with("meeting"))
+    static_cast<void>(members_of(name, said));
   else
     static_cast<void>(group_protocol::decode(said));
 }
@@ -176,8 +213,32 @@ TEST_CASE("each protocol says what 0.2 said, and understands it", "[scenario]") 
   for (const auto& [name, hex] : test::recorded_of_0_2) {
     INFO(name);
     CHECK(hex_of(now.at(name)) == hex);
-    CHECK(refusal_of(name, bytes_of(hex)) == "accepted");
+    if (name == "meeting: refusal") {
+      CHECK_THAT(refusal_of(name, bytes_of(hex)), Catch::EndsWith("rank 0 says: no such rank"));
+    } else {
+      CHECK(refusal_of(name, bytes_of(hex)) == "accepted");
+    }
   }
+}
+
+TEST_CASE("a group's meeting understands what 0.2 said of each rank", "[scenario]") {
+  for (const auto& [name, hex] : test::recorded_of_0_2) {
+    if (!name.starts_with("meeting") || name == "meeting: refusal") continue;
+    INFO(name);
+    const auto named = members_of(name, bytes_of(hex));
+    const unsigned first = name == "meeting: roster" ? 0 : 1;
+    REQUIRE(named.size() == 2 - first);
+    for (unsigned rank = first; rank < 2; ++rank) {
+      CHECK(named[rank - first].endpoint == member(rank).endpoint);
+      CHECK(named[rank - first].host == member(rank).host);
+    }
+  }
+  const bytes arrived = bytes_of(test::recorded("meeting: arrival"));
+  const auto arrival = detail::meeting_frame::decode_arrival(arrived);
+  CHECK(arrival.rank == 1);
+  CHECK(arrival.size == 2);
+  const bytes carded = bytes_of(test::recorded("meeting: card"));
+  CHECK(detail::meeting_frame::decode_card(carded).name == group_name());
 }
 
 TEST_CASE("another version of a protocol is refused by its number", "[scenario]") {
@@ -195,6 +256,19 @@ TEST_CASE("another version of a protocol is refused by its number", "[scenario]"
   const auto call = call_protocol::decode(with("rpc: request", 0, 2), false);
   CHECK_FALSE(call_protocol::is_ours(call));
   CHECK(call.call == 0x1122334455);
+}
+
+TEST_CASE("another version of a group's meeting is refused as another version", "[scenario]") {
+  const auto now = said_now();
+  // The mark of a group's meeting ends with the version.
+  for (const char* name :
+       {"meeting: arrival", "meeting: card", "meeting: roster", "meeting: refusal"}) {
+    INFO(name);
+    bytes said = now.at(name);
+    REQUIRE(said[7] == std::byte{1});
+    said[7] = std::byte{2};
+    CHECK_THAT(refusal_of(name, said), Catch::Contains("another version of cordma"));
+  }
 }
 
 }  // namespace cordma::wire
