@@ -18,7 +18,7 @@ HERE = pathlib.Path(__file__).absolute().parent
 sys.path[1:1] = [str(HERE.parent / "support"), str(HERE.parent / "docs")]
 import blocks  # noqa: E402
 import cases  # noqa: E402
-from guide_test import LISTENING, Process  # noqa: E402
+from guide_test import LISTENING, Process, check_server  # noqa: E402
 
 LIMIT_S = 300
 # The project around README's lines for CMake.
@@ -77,6 +77,18 @@ def check_start(run, documents, folder):
         with Process(hello) as server, Process(hello, server.line_with(LISTENING)) as client:
             printed = client.ended() + server.ended().partition("\n")[2]
         assert sorted(printed.splitlines()) == sorted(said.splitlines()), printed
+
+
+def check_ledger(run, documents, folder):
+    page = documents / "docs/guide/server.md"
+    with run.case("the joined program of the server page has the page's blocks, and compiles with the packages"):
+        joined = shutil.copy(documents / "examples/ledger.cpp", folder)
+        rest = pathlib.Path(joined).read_text()
+        for line, block in blocks.blocks_of(page):
+            _, found, rest = rest.partition(block)
+            assert found, f"{joined} lacks the block at line {line} of {page}"
+        shell(line_with(page, "g++ "), folder)
+    check_server(run, folder / "ledger")
 
 
 def check_packages_page(run, documents, folder):
@@ -169,6 +181,7 @@ def main():
         folder = pathlib.Path(folder)
         check_readme(run, documents, folder)
         check_start(run, documents, folder)
+        check_ledger(run, documents, folder)
         check_packages_page(run, documents, folder)
         check_examples(run, documents, folder)
     check_tools(run, documents)
