@@ -81,6 +81,11 @@ TEST_CASE("cordma-doctor finds a good device good, and tries each operation", "[
                             "try.atomic_write",
                             "try.lend",
                             "try.stream",
+                            "try.datagram",
+                            "try.multicast",
+                            "try.uc.send",
+                            "try.uc.write",
+                            "try.xrc",
                             "try.windows",
                             "try.event_mode.io_uring",
                             "try.event_mode.epoll"}) {

@@ -25,17 +25,6 @@ using clock = std::chrono::steady_clock;
 constexpr std::size_t long_message_bytes = std::size_t{64} << 10;
 constexpr std::uint32_t some_immediate = 0x0c0de000;
 
-std::string took(clock::time_point since) {
-  std::string text;
-  const double us = std::chrono::duration<double, std::micro>{clock::now() - since}.count();
-  if (us < 1000) {
-    perf::append(text, "%.1f us", us);
-  } else {
-    perf::append(text, "%.1f ms", us / 1000);
-  }
-  return text;
-}
-
 /// Gives the next message, and gives its receive back to the device.
 task<std::vector<std::byte>> next(connection& conn, std::uint32_t* immediate = nullptr) {
   const message m = co_await conn.next_message();
@@ -206,6 +195,17 @@ const char* to_string(operation op) noexcept {
     case operation::silence: return "silence";
   }
   return "unknown";
+}
+
+std::string took(clock::time_point since) {
+  std::string text;
+  const double us = std::chrono::duration<double, std::micro>{clock::now() - since}.count();
+  if (us < 1000) {
+    perf::append(text, "%.1f us", us);
+  } else {
+    perf::append(text, "%.1f ms", us / 1000);
+  }
+  return text;
 }
 
 bool is_operation(std::uint8_t number) noexcept {

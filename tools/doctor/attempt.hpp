@@ -58,6 +58,9 @@ cordma::task<std::string> act(cordma::runtime& rt, cordma::connection conn, oper
 /// Does the passive side, until the peer closes or the connection is lost.
 cordma::task<> answer(cordma::runtime& rt, cordma::connection conn, operation op);
 
+/// Returns the time since then, for people.
+std::string took(std::chrono::steady_clock::time_point since);
+
 /// Returns the options that both sides of `op` need beside the defaults.
 cordma::connection_changes changes_for(operation op);
 

@@ -45,6 +45,9 @@ void try_all(const options& o, const subject& s, report& r) {
   if (rt == nullptr) return;
   try_registration(*rt, s, r);
   try_operations(*rt, r);
+  try_datagrams(*rt, s, r);
+  try_uc(*rt, r);
+  try_xrc(*rt, r);
   try_windows(*rt, s, r);
   try_reactors(s, r);
   if (o.role == role::peer) try_peer(*rt, o.peer, r);

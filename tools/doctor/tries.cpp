@@ -1,12 +1,13 @@
 #include "tries.hpp"
 
 #include "agent/window_probe.hpp"
-#include "frames.hpp"
 
 #include <cordma/coro/sleep.hpp>
 #include <cordma/coro/when_all.hpp>
+#include <cordma/coro/with_timeout.hpp>
 #include <cordma/verbs/memory_region.hpp>
 
+#include <string_view>
 #include <variant>
 
 namespace doctor {
@@ -122,14 +123,40 @@ void try_operations(runtime& rt, report& r) {
   for (const operation op : transfers) {
     const std::string check = std::string{"try."} + to_string(op);
     const std::string why = "a loopback on this device: no network is involved";
-    const outcome o = try_operation(rt, op);
-    switch (o.kind) {
-      case outcome_kind::success: r.ok(check, o.text, why); break;
-      case outcome_kind::not_there: r.note(check, o.text, why); break;
-      case outcome_kind::failure:
-        r.error(check, o.text, why, "see gid, mtu, memlock and cgroup; sudo dmesg may tell more");
-        break;
-    }
+    add_outcome(r, check, try_operation(rt, op), why,
+                {severity::error, "see gid, mtu, memlock and cgroup; sudo dmesg may tell more"});
+  }
+}
+
+outcome outcome_in_time(runtime& rt, task<std::string> attempt,
+                        std::chrono::milliseconds deadline) {
+  outcome o;
+  try {
+    o.text = rt.run(cordma::with_timeout(std::move(attempt), deadline));
+    o.kind = outcome_kind::success;
+  } catch (const not_there& e) {
+    o.kind = outcome_kind::not_there;
+    o.text = e.what();
+  } catch (const cordma::error& e) {
+    const bool is_lost =
+        e.code() == cordma::errc::timed_out && e.failure().call == std::string_view{"with_timeout"};
+    if (e.code() == cordma::errc::not_supported) o.kind = outcome_kind::not_there;
+    o.text = is_lost ? "it did not end within " + std::to_string(deadline.count()) +
+                           " ms: what was sent did not arrive"
+                     : e.what();
+  } catch (const std::exception& e) {
+    o.text = e.what();
+  }
+  return o;
+}
+
+void add_outcome(report& r, const std::string& check, const outcome& o, const std::string& why,
+                 const if_it_fails& otherwise) {
+  switch (o.kind) {
+    case outcome_kind::success: return r.ok(check, o.text, why);
+    case outcome_kind::not_there: return r.note(check, o.text, why);
+    case outcome_kind::failure:
+      return r.add({check, otherwise.severity, o.text, why, otherwise.mend});
   }
 }
 
