@@ -1,5 +1,7 @@
 """A recipe for Conan 2. What was tried of it: docs/packages.md."""
 
+import os
+
 from conan import ConanFile
 from conan.errors import ConanInvalidConfiguration
 from conan.tools.files import copy
@@ -17,8 +19,12 @@ class Cordma(ConanFile):
     settings = "os", "compiler", "build_type", "arch"
     options = {"shared": [True, False], "with_openssl": [True, False]}
     default_options = {"shared": False, "with_openssl": True}
+
     # The recipe lies in packaging/conan of the tree.
-    exports_sources = "../../*", "!../../build*"
+    def export_sources(self):
+        tree = os.path.join(self.recipe_folder, "..", "..")
+        copy(self, "*", src=tree, dst=self.export_sources_folder,
+             excludes=(".git", "build*", "subprojects/*/build*", "*__pycache__*"))
 
     def validate(self):
         if self.settings.os != "Linux":
@@ -30,14 +36,16 @@ class Cordma(ConanFile):
             self.requires("openssl/[>=3.0 <4]", transitive_headers=False)
 
     def layout(self):
-        basic_layout(self, src_folder="../..")
+        self.folders.root = os.path.join("..", "..")
+        basic_layout(self)
 
     def generate(self):
         PkgConfigDeps(self).generate()
         toolchain = MesonToolchain(self)
         for part in ("tests", "examples", "bench", "tools"):
             toolchain.project_options[part] = False
-        toolchain.project_options["sim"] = "disabled"
+        for feature in ("pmix", "sim", "softverbs", "usdt"):
+            toolchain.project_options[feature] = "disabled"
         toolchain.project_options["openssl"] = "enabled" if self.options.with_openssl else "disabled"
         toolchain.generate()
 
@@ -48,7 +56,7 @@ class Cordma(ConanFile):
 
     def package(self):
         Meson(self).install()
-        copy(self, "LICENSE", self.source_folder, self.package_folder)
+        copy(self, "LICENSE", src=self.source_folder, dst=os.path.join(self.package_folder, "licenses"))
 
     def package_info(self):
         self.cpp_info.libs = ["cordma"]
