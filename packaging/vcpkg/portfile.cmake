@@ -6,7 +6,7 @@ vcpkg_configure_meson(
   SOURCE_PATH "${SOURCE_PATH}"
   OPTIONS
     -Dtests=false -Dexamples=false -Dbench=false -Dtools=false
-    -Dsim=disabled -Dpmix=disabled -Dopenssl=enabled)
+    -Dsoftverbs=disabled -Dsim=disabled -Dpmix=disabled -Dusdt=disabled -Dopenssl=enabled)
 vcpkg_install_meson()
 vcpkg_fixup_pkgconfig()
 vcpkg_cmake_config_fixup(CONFIG_PATH lib/cmake/cordma)
