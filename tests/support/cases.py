@@ -20,10 +20,13 @@ class Cases:
 
     @contextlib.contextmanager
     def case(self, name):
-        """Runs its block as one test case; an exception fails it and goes no further."""
+        """Runs its block as one test case; an exception fails it and goes no further. unittest.SkipTest skips it."""
         self.record("started", name)
         try:
             yield
+        except unittest.SkipTest as skip:
+            print(f"skipped: {name}: {skip}")
+            self.record("skipped", f"{name}\t{skip}")
         except Exception:  # The next case runs after any failure.
             traceback.print_exc()
             print(f"FAILED: {name}")

@@ -43,6 +43,8 @@ packages_check=(clang-14 libclang-rt-14-dev clang-19 libclang-rt-19-dev libc++-1
   clang-tidy-19 codespell lld shellcheck git
   # promtool, which checks pages of metrics and Grafana's queries.
   prometheus
+  # rpmspec and systemd-analyze, which check recipes of packaging/.
+  rpm systemd
   # To build jemalloc from its source.
   dpkg-dev make)
 # The site (tools/dev/site), and what reads its man pages.

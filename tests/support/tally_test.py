@@ -2,6 +2,7 @@
 """What `./dev test` counts: passes, failures, crashes, leaks at exit, and unlisted skips."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -31,6 +32,16 @@ def tally(logs, skips="", meson=None, sanitized=False):
         return done.returncode, (done.stdout + done.stderr).splitlines()
 
 
+def log_of_python(code):
+    """What a Python test that succeeds logs. CODE has cases of `run`."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = f"import cases, sys, unittest\nrun = cases.Cases('x')\n{code}sys.exit(run.status())\n"
+        subprocess.run([sys.executable, "-c", program], cwd=TALLY.parent, check=True, stdout=subprocess.DEVNULL,
+                       env={**os.environ, "CORDMA_TEST_LOG": folder})
+        (log,) = pathlib.Path(folder).iterdir()
+        return log.read_text()
+
+
 def main():
     run = cases.Cases("tally")
     passed = "started\ta\npassed\ta\n"
@@ -57,6 +68,10 @@ def main():
         for sanitized, wanted in ((True, 0), (False, 1)):
             status, said = tally({"rxe0.test_io.7.tsv": skipped}, listed, sanitized=sanitized)
             assert (status, said[-1]) == (wanted, "0 passed, 0 failed, 1 skipped"), said
+    with run.case("a case of Python's that skips is logged, fails nothing, and the next one runs"):
+        log = log_of_python("with run.case('a'): raise unittest.SkipTest('no atomics')\n"
+                            "with run.case('b'): pass\n")
+        assert log == skipped + "started\tb\npassed\tb\n", log
     with run.case("a skip that is not listed for its device fails"):
         status, said = tally({"rxe0.test_io.7.tsv": skipped}, "mlx5_0 | a | no atomics\n")
         assert (status, said[-1]) == (1, "0 passed, 0 failed, 1 skipped"), said
