@@ -43,7 +43,7 @@ def check_unit(unit):
     with tempfile.TemporaryDirectory() as folder:
         copy = pathlib.Path(folder, unit.name)
         copy.write_text(text)
-        # Of units of this machine that the copy waits for, others may be told.
+        # The machine's own units, for which the copy waits, may have faults of their own.
         found = [line for line in said("systemd-analyze", "verify", copy).splitlines() if unit.name in line]
     assert not found, found
 
