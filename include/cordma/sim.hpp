@@ -104,7 +104,9 @@ class CORDMA_EXPORT host {
   /// The process is stopped, and its device goes on, until `thaw`.
   void freeze();
   void thaw();
-  /// The program's device reports IBV_EVENT_DEVICE_FATAL. The host's next program has another one.
+  /// The program's device reports IBV_EVENT_DEVICE_FATAL, and does nothing more: requests are
+  /// flushed, verbs that make something fail with EIO, and peers get no answers. The host's next
+  /// program has another one. Without a program, nothing happens.
   void fail_device();
   /// The host's port goes down (IBV_EVENT_PORT_ERR), or up again: until then nothing comes or goes.
   void set_port(bool is_up);

@@ -230,6 +230,7 @@ task<> connection_state::proved() {
 }
 
 task<> connection_state::resolve(const ibv_gid& gid) {
+  check_pairs();  // A device that has failed finds nothing, and does not say why.
   return gids_.resolve(port_.number, verbs::address_vector::by_gid(gid, gid_.index));
 }
 

@@ -8,7 +8,6 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <softverbs/softverbs.h>
 
 #include <array>
 #include <cstring>
@@ -19,7 +18,6 @@ namespace {
 
 /// Steps of a device that are listed at once.
 constexpr unsigned steps_max = 64;
-constexpr unsigned contexts_max = 16;
 /// One in so many of the calls that post, poll or arm is interrupted by the device.
 constexpr std::size_t interleave_every = 16;
 /// Time between two polls of a loop that keeps the thread.
@@ -121,6 +119,7 @@ void host_state::add_device() {
   const softverbs_world calls = device_calls(*this);
   device_ = softverbs_add_host(&calls, &own, 1, std::uint16_t(number_),
                                std::uint32_t(world_.names().next()));
+  has_device_failed_ = false;
   if (device_ == nullptr) throw finding{"a host cannot be added: no memory"};
 }
 
@@ -158,12 +157,10 @@ void host_state::thaw() noexcept {
 }
 
 void host_state::fail_device() {
-  std::array<ibv_context*, contexts_max> contexts;
-  const unsigned count = softverbs_host_contexts(device_, contexts.data(), contexts_max);
-  const ibv_async_event event{.element = {}, .event_type = IBV_EVENT_DEVICE_FATAL};
-  for (unsigned n = 0; n < count; ++n)
-    static_cast<void>(softverbs_raise_async_event(contexts[n], &event));
+  if (process_ == nullptr) return;
   world_.note("its device fails", *this);
+  has_device_failed_ = true;
+  static_cast<void>(softverbs_fail_device(device_));
 }
 
 void host_state::set_port(bool is_up) {
@@ -211,7 +208,9 @@ void host_state::step_program() {
       } catch (...) {
         why = std::current_exception();
       }
+      if (has_device_failed_) softverbs_kill_host(device_);
       end_process();
+      if (has_device_failed_) replace_device();
       if (why != nullptr) world_.fail(*this, why);
       return;
     }
@@ -286,6 +285,7 @@ int host_state::on_verb(std::string_view verb, ibv_context* on) {
   }
   const bool makes = verb.starts_with("create") || verb.starts_with("alloc") ||
                      verb.starts_with("reg") || verb.starts_with("open");
+  if (makes && has_device_failed_) return EIO;
   if (!makes || !world_.refuses_verb()) return 0;
   world_.note("fault: a verb is refused", *this);
   return ENOMEM;

@@ -161,6 +161,7 @@ class host_state {
   bool is_device_due_ = false;
   bool is_frozen_ = false;
   bool has_power_ = true;
+  bool has_device_failed_ = false;
   bool is_leaving_ = false;
   bool missed_step_ = false;  ///< while frozen
   bool spins_ = false;

@@ -1,11 +1,14 @@
 #include "open_network.hpp"
+#include "raw_side.hpp"
 
 #include <cordma/messages/message_stream.hpp>
 #include <cordma/sim.hpp>
 
 #include <catch2/catch.hpp>
 
+#include <cerrno>
 #include <cstddef>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <system_error>
@@ -75,10 +78,37 @@ TEST_CASE("a device that fails ends what its host has under way, and the host ca
   CHECK(c.received_count > 10);
   CHECK(c.received_count < 90);
 
+  c.client.fail_device();  // Without a program.
   c.start();
   c.w.run(10s);
   CHECK_FALSE(c.why);
   CHECK(c.received_count == 100);
+}
+
+TEST_CASE("a device that has failed does nothing more for its program", "[sim]") {
+  test::raw_world both;
+  ibv_wc last{};
+  std::string refused;
+  bool is_answered = true;
+  const std::string found = both.play(
+      [&](test::raw_side& own, test::raw_side& other) -> task<> {
+        both.a.fail_device();
+        own.send(test::request(IBV_WR_RDMA_WRITE, &other), {own.piece(0, 8)});
+        while (::ibv_poll_cq(own.cq, 1, &last) == 0) co_await sleep_for(1ms);
+        if (::ibv_alloc_pd(own.context) == nullptr) refused = std::strerror(errno);
+        while (is_answered) co_await sleep_for(1ms);
+      },
+      [&](test::raw_side& own, test::raw_side& other) -> task<> {
+        co_await sleep_for(1ms);
+        own.send(test::request(IBV_WR_RDMA_READ, &other), {own.piece(0, 8)});
+        ibv_wc wc{};
+        while (::ibv_poll_cq(own.cq, 1, &wc) == 0) co_await sleep_for(1ms);
+        is_answered = wc.status != IBV_WC_RETRY_EXC_ERR;
+      });
+  CHECK(found == "");
+  CHECK(last.status == IBV_WC_WR_FLUSH_ERR);
+  CHECK(refused == std::strerror(EIO));
+  CHECK_FALSE(is_answered);
 }
 
 TEST_CASE("a port that goes down ends the connections of its host", "[sim]") {

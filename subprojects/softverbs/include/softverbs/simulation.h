@@ -143,8 +143,7 @@ struct softverbs_counts {
 struct softverbs_counts softverbs_count_objects(const struct softverbs_host* host);
 /* Returns the host's queue pair of that number; NULL: there is none. */
 struct ibv_qp* softverbs_find_qp(const struct softverbs_host* host, uint32_t qp_num);
-/* Writes the contexts that are open, oldest first, at most `most`. Returns their number. With
- * softverbs_raise_async_event() a device fails, for example. */
+/* Writes the contexts that are open, oldest first, at most `most`. Returns their number. */
 unsigned softverbs_host_contexts(const struct softverbs_host* host, struct ibv_context** contexts,
                                  unsigned most);
 /* The host has other addresses from now on: IBV_EVENT_GID_CHANGE. Links that are up stay. Returns
@@ -155,6 +154,10 @@ int softverbs_change_gids(struct softverbs_host* host, const union ibv_gid* gids
  * the host takes nothing that arrives, what it sends is not under way yet, and no links begin.
  * Returns 0, ENOMEM. */
 int softverbs_set_port(struct softverbs_host* host, int up);
+/* The host's device has failed for good: IBV_EVENT_DEVICE_FATAL. All its queue pairs are in error,
+ * so that their requests are flushed, and their peers get no answers. ibv_modify_qp moves none to
+ * a state that works (EIO). Returns 0; ENOMEM: a context hears nothing. */
+int softverbs_fail_device(struct softverbs_host* host);
 /* Gives the other end; 0: there is none any more. */
 int softverbs_peer_end(const struct softverbs_end* end, struct softverbs_end* peer);
 /* This end takes what had arrived, and is closed. */

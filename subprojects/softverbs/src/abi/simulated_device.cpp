@@ -3,6 +3,7 @@
 #include "node/gid_table.hpp"
 #include "node/node.hpp"
 #include "node/port.hpp"
+#include "object/soft_verbs.hpp"
 #include "qp/queue_pair.hpp"
 
 #include <algorithm>
@@ -19,12 +20,21 @@ namespace {
 /// The limits of the process itself, while a host is entered.
 constinit const device_limits* limits_of_process = nullptr;
 
-/// \errors std::bad_alloc
-void raise_port_event(const softverbs_host& host, ibv_event_type type) {
+/// Tells all contexts. Returns 0, ENOMEM.
+int raise_event(const softverbs_host& host, const ibv_async_event& event) noexcept {
+  try {
+    for (ibv_context* const ctx : host.contexts()) soft(ctx).async.push(event);
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
+}
+
+int raise_port_event(const softverbs_host& host, ibv_event_type type) noexcept {
   ibv_async_event event{};
   event.event_type = type;
   event.element.port_num = only_port;
-  for (ibv_context* const ctx : host.contexts()) soft(ctx).async.push(event);
+  return raise_event(host, event);
 }
 
 }  // namespace
@@ -88,11 +98,10 @@ int softverbs_change_gids(softverbs_host* host, const ibv_gid* gids, unsigned gi
   if (gid_count == 0 || gid_count > gids_max) return EINVAL;
   try {
     host->change_gids({gids, gid_count});
-    raise_port_event(*host, IBV_EVENT_GID_CHANGE);
-    return 0;
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   }
+  return raise_port_event(*host, IBV_EVENT_GID_CHANGE);
 }
 
 int softverbs_set_port(softverbs_host* host, int up) {
@@ -103,12 +112,24 @@ int softverbs_set_port(softverbs_host* host, int up) {
     host->release_frames();
     host->on_work();
   }
-  try {
-    raise_port_event(*host, is_up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
-    return 0;
-  } catch (const std::bad_alloc&) {
-    return ENOMEM;
-  }
+  return raise_port_event(*host, is_up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+}
+
+int softverbs_fail_device(softverbs_host* host) {
+  host->fail();
+  ibv_async_event event{};
+  event.event_type = IBV_EVENT_DEVICE_FATAL;
+  const int error = raise_event(*host, event);
+  softverbs::node* const local = host->local_node();
+  if (local == nullptr || !local->is_open()) return error;
+  const entered as{host};
+  ibv_qp_attr to{};
+  to.qp_state = IBV_QPS_ERR;
+  for (std::uint32_t index = 2; index <= index_max; ++index)
+    if (ibv_qp* const qp =
+            softverbs_find_qp(host, std::uint32_t{local->slot()} << index_bits | index))
+      static_cast<void>(verb::modify_qp(qp, &to, IBV_QP_STATE));
+  return error;
 }
 
 }  // extern "C"

@@ -39,6 +39,9 @@ class simulated_host : public simulated_network, public token_watcher {
   [[nodiscard]] std::uint32_t first_index() const noexcept { return first_index_; }
   [[nodiscard]] bool is_port_up() const noexcept { return is_port_up_; }
   void set_port(bool up) noexcept { is_port_up_ = up; }
+  [[nodiscard]] bool has_failed() const noexcept { return has_failed_; }
+  /// The device has failed for good: no queue pair gets ready any more.
+  void fail() noexcept { has_failed_ = true; }
   /// The process's node; null before the first open.
   [[nodiscard]] node* local_node() const noexcept { return node_; }
 
@@ -84,6 +87,7 @@ class simulated_host : public simulated_network, public token_watcher {
   std::uint16_t slot_;
   std::uint32_t first_index_;
   bool is_port_up_ = true;
+  bool has_failed_ = false;
   node* node_ = nullptr;
   std::vector<ibv_context*> contexts_;
   std::map<int, event_tokens*> descriptors_;

@@ -1,4 +1,5 @@
 #include "node/port.hpp"
+#include "node/simulation.hpp"
 #include "object/context.hpp"
 #include "object/soft_verbs.hpp"
 #include "qp/change_lock.hpp"
@@ -199,6 +200,8 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
   if ((mask & ~attributes_known) != 0) return EINVAL;
   const bool ends =
       mask == IBV_QP_STATE && (attr->qp_state == IBV_QPS_ERR || attr->qp_state == IBV_QPS_RESET);
+  const simulated_host* const simulated = qp.local_node->simulated();
+  if (!ends && simulated != nullptr && simulated->has_failed()) return EIO;
   if (ends) hear_out(qp);
   const change_lock send{qp};
   // A long message of a local peer takes the other lock again for each piece. The message ends when

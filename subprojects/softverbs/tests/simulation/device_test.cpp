@@ -323,6 +323,35 @@ TEST_CASE("no link begins while the port of one of its hosts is down", "[simulat
   CHECK(verb::destroy_ah(wr.wr.ud.ah) == 0);
 }
 
+TEST_CASE("a device that fails flushes what its host posts, and its peer gets no answer",
+          "[simulation]") {
+  far_pair both{{.timeout = 14, .retry_cnt = 7}};
+  both.send(one_sided(IBV_WR_RDMA_WRITE, both.b()), {both.a().piece(0, 8)});
+  CHECK(both.completion(1).status == IBV_WC_SUCCESS);
+  both.world.writes.clear();
+  REQUIRE(softverbs_fail_device(both.host(2)) == 0);
+  SECTION("a request of the host") {
+    const on_host here{both.host(2)};
+    CHECK(next_event(both.b().qp->context) == IBV_EVENT_DEVICE_FATAL);
+    ibv_send_wr wr = one_sided(IBV_WR_RDMA_WRITE, both.a());
+    both.b().send(wr, {both.b().piece(0, 8)});
+    CHECK(both.completion(2).status == IBV_WC_WR_FLUSH_ERR);
+    ibv_qp_attr to{};
+    to.qp_state = IBV_QPS_RESET;
+    REQUIRE(ibv_modify_qp(both.b().qp, &to, IBV_QP_STATE) == 0);
+    to.qp_state = IBV_QPS_INIT;
+    to.port_num = 1;
+    CHECK(ibv_modify_qp(both.b().qp, &to,
+                        IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) ==
+          EIO);
+  }
+  SECTION("a request of the peer") {
+    both.send(one_sided(IBV_WR_RDMA_WRITE, both.b()), {both.a().piece(0, 8)});
+    CHECK(both.completion(1).status == IBV_WC_RETRY_EXC_ERR);
+  }
+  CHECK(both.world.writes.empty());
+}
+
 TEST_CASE("a simulation finds the contexts of a host, and can have its device fail",
           "[simulation]") {
   plain_world world;
@@ -338,8 +367,6 @@ TEST_CASE("a simulation finds the contexts of a host, and can have its device fa
     CHECK(softverbs_host_contexts(host, found.data(), 1) == 1);
   }
   REQUIRE(softverbs_host_contexts(host, found.data(), 4) == 1);
-  ibv_async_event event{};
-  event.event_type = IBV_EVENT_DEVICE_FATAL;
-  REQUIRE(softverbs_raise_async_event(found[0], &event) == 0);
+  REQUIRE(softverbs_fail_device(host) == 0);
   CHECK(next_event(first.ctx) == IBV_EVENT_DEVICE_FATAL);
 }
