@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -61,6 +62,16 @@ std::vector<command_line::known_seed> read_known(const std::string& file,
   return made;
 }
 
+std::chrono::milliseconds limit_of(double seconds) {
+  constexpr double most = 1e6;
+  if (!(seconds >= 0.001 && seconds <= most)) {
+    std::ostringstream text;
+    text << seconds;
+    refuse("--seed-limit is from 0.001 to 1000000 seconds, not " + text.str());
+  }
+  return std::chrono::milliseconds{std::llround(seconds * 1000)};
+}
+
 std::string list_of(std::span<const scenario> all) {
   std::string made = "Scenarios:\n";
   for (const scenario& s : all) {
@@ -90,6 +101,10 @@ command_line::command_line(int argc, const char* const* argv, std::span<const sc
                  "none, harsh, hostile, or scarce (default: all that a scenario is for)")
       ->allow_extra_args(false);
   app.add_option("--jobs", jobs, "Processes at once (default: processors)")->type_name("N");
+  double limit_seconds = 120;
+  app.add_option("--seed-limit", limit_seconds,
+                 "A seed that takes so much longer hangs (default: 120)")
+      ->type_name("SECONDS");
   app.add_option("--plan", plan_text, "Keeps only these decisions of the seed")->type_name("PLAN");
   app.add_option("--trace", timeline, "Writes a picture of one seed")->type_name("FILE.svg");
   app.add_option("--known", known_file, "Plays the seeds of a file first")->type_name("FILE");
@@ -116,6 +131,7 @@ command_line::command_line(int argc, const char* const* argv, std::span<const sc
     text << minutes;
     refuse("--minutes is more than 0, not " + text.str());
   }
+  seed_limit = limit_of(limit_seconds);
   if (jobs == 0) refuse("--jobs is at least 1, not 0");
   if (!seed.empty()) {
     first_seed = number_of(seed);

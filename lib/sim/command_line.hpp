@@ -4,6 +4,7 @@
 
 #include <cordma/sim.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -37,7 +38,8 @@ struct command_line {
   unsigned jobs = 1;
   plan kept{};
   bool shrinks = true;
-  std::string timeline;  ///< file; empty: none
+  std::chrono::milliseconds seed_limit{};  ///< A seed that takes so much longer hangs.
+  std::string timeline;                    ///< file; empty: none
   std::vector<known_seed> known;
 };
 

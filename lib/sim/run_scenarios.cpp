@@ -1,8 +1,10 @@
 #include "command_line.hpp"
+#include "last_words.hpp"
 #include "seed_run.hpp"
 #include "shrink.hpp"
 #include "timeline.hpp"
 #include "workers.hpp"
+#include "world_state.hpp"
 
 #include <cordma/sim.hpp>
 
@@ -10,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <chrono>
 #include <cstdio>
@@ -37,8 +40,21 @@ std::string fault_of(const std::string& text) {
   return made;
 }
 
-std::string text_of(const block_report& report, const std::string& ending) {
-  return ending.empty() ? std::string{report.text.data()} : "the process of the seed: " + ending;
+/// Returns whether all seeds of a block were played before something was found: any may show it.
+bool is_of_all(const seed_block& block, const block_report& report) {
+  return report.done == block.count;
+}
+
+std::string text_of(const seed_block& block, const block_report& report,
+                    const std::string& ending) {
+  const std::uint64_t first = block.first.seed;
+  const std::string seeds = std::to_string(first) + ".." +
+                            std::to_string(first + std::max<std::uint64_t>(report.done, 1) - 1);
+  if (ending.empty()) return report.text.data();
+  if (is_of_all(block, report)) return "the process of seeds " + seeds + ": " + ending;
+  std::string made = "the process of the seed: " + ending;
+  if (report.text[0] != 0) made += std::string{'\n'} + report.text.data();
+  return made;
 }
 
 /// Plays scenarios, profiles and seeds in turn, and reports.
@@ -57,7 +73,7 @@ class session {
 
   int run() {
     if (!asked_.known.empty()) play_known();
-    workers all{asked_.jobs};
+    workers all{asked_.jobs, asked_.seed_limit};
     if (!failed_)
       all.run([this] { return next(); }, [this](const seed_block& b, const block_report& r,
                                                 const std::string& ending) { take(b, r, ending); });
@@ -70,10 +86,11 @@ class session {
   struct failure {
     seed_run::request of;
     std::string text;
+    std::uint64_t seeds = 1;  ///< from that of `of` on, of which one may show it
   };
 
   void play_known() {
-    workers all{asked_.jobs};
+    workers all{asked_.jobs, asked_.seed_limit};
     std::size_t next = 0;
     all.run(
         [&]() -> seed_block {
@@ -121,12 +138,15 @@ class session {
     events_ += r.events;
     states_->add(r.states);
     if (!ending.empty() || r.is_found) {
-      seed_run::request of = b.first;
-      of.seed += r.done;
-      fail({of, text_of(r, ending)});
+      failure f{.of = b.first, .text = text_of(b, r, ending)};
+      if (is_of_all(b, r))
+        f.seeds = std::max<std::uint64_t>(r.done, 1);
+      else
+        f.of.seed += r.done;
+      fail(std::move(f));
     } else if (b.expected_hash) {
       if (r.hashes[0] != *b.expected_hash)
-        fail({b.first, "the seed gives another run in a fresh process"});
+        fail({.of = b.first, .text = "the seed gives another run in a fresh process"});
     } else if (r.done > 1) {
       repeat_one_of(b, r);
     }
@@ -173,42 +193,52 @@ class session {
   /// Prints the finding, with the fewest decisions that still show it.
   void explain() {
     const failure& f = *failed_;
-    const std::string again = std::string{f.of.what->name} + " --seed " +
-                              std::to_string(f.of.seed) + " --profile " + profile_of(f.of);
-    std::cout << "FOUND: " << f.text << "\nAgain: " << again << std::endl;
+    seed_run::request of = f.of;
+    const auto again = [&](std::uint64_t seeds) {
+      const std::string first = std::to_string(of.seed);
+      return std::string{of.what->name} +
+             (seeds == 1 ? " --seed " + first
+                         : " --seeds " + first + ".." + std::to_string(of.seed + seeds - 1)) +
+             " --profile " + profile_of(of);
+    };
+    std::cout << "FOUND: " << f.text << "\nAgain: " << again(f.seeds) << std::endl;
     if (!asked_.shrinks) return;
     const std::string wanted = fault_of(f.text);
     std::string text = f.text;
     unsigned tries = 0;
     const auto attempt = [&](const plan& p) {
       trial t;
-      workers one{1};
+      workers one{1, asked_.seed_limit};
       bool is_started = false;
       ++tries;
       one.run(
           [&]() -> seed_block {
-            seed_block b{.first = f.of, .count = std::exchange(is_started, true) ? 0U : 1U};
+            seed_block b{.first = of, .count = std::exchange(is_started, true) ? 0U : 1U};
             b.first.kept = p;
             return b;
           },
-          [&](const seed_block&, const block_report& r, const std::string& ending) {
+          [&](const seed_block& b, const block_report& r, const std::string& ending) {
             const bool has_failed = r.is_found || !ending.empty();
-            t.is_found = has_failed && fault_of(text_of(r, ending)) == wanted;
+            t.is_found = has_failed && fault_of(text_of(b, r, ending)) == wanted;
             t.decisions_made = r.decisions_made;
             t.faults_happened.assign(r.faults_happened.begin(),
                                      r.faults_happened.begin() + std::ptrdiff_t(r.faults_count));
-            if (t.is_found) text = text_of(r, ending);
+            if (t.is_found) text = text_of(b, r, ending);
           });
       return t;
     };
-    const trial whole = attempt(f.of.kept);
+    trial whole = attempt(of.kept);
+    for (std::uint64_t left = f.seeds - 1; left > 0 && !whole.is_found; --left) {
+      ++of.seed;
+      whole = attempt(of.kept);
+    }
     if (!whole.is_found) {
       std::cout << "The seed alone does not show it.\n";
       return;
     }
     const plan least = shrink(whole, shrinking_tries_max, attempt);
-    std::cout << "Shrunk in " << tries << " tries: " << text << "\nAgain: " << again << " --plan '"
-              << least.text() << "'" << std::endl;
+    std::cout << "Shrunk in " << tries << " tries: " << text << "\nAgain: " << again(1)
+              << " --plan '" << least.text() << "'" << std::endl;
   }
 
   const command_line& asked_;
@@ -236,17 +266,41 @@ void fix_addresses(const char* const* argv) {
   ::execv("/proc/self/exe", const_cast<char* const*>(argv));
 }
 
+/// The file that the seed of this process is drawn into.
+constinit const std::string* picture_file = nullptr;
+
+void write_picture(const std::string& svg) {
+  std::ofstream out{*picture_file};
+  out << svg;
+  if (!out.flush())
+    throw std::system_error{errno, std::generic_category(), "--trace " + *picture_file};
+}
+
+/// Tells the last events of this process, which is about to die, and draws all.
+void draw_last(int signal) {
+  world_state* const w = seed_run::world_now();
+  if (w == nullptr) return;
+  static std::array<char, block_report::text_max> text;
+  bounded_text last{text};
+  w->append_last_events(last);
+  std::cout << "the process of the seed: "
+            << (signal == 0 ? "a sanitizer has found an error" : death_of(signal)) << '\n'
+            << text.data() << std::endl;
+  std::vector<std::string> names;
+  for (const auto& host : w->hosts()) names.push_back(host->name());
+  write_picture(timeline(w->trace().all(), names));
+}
+
 int play_one(const command_line& asked) {
+  picture_file = &asked.timeline;
+  before_death(&draw_last);
   seed_run::request one{.what = asked.scenarios[0],
                         .seed = asked.first_seed,
                         .wanted = asked.profiles[0].wanted,
                         .kept = asked.kept,
                         .keeps_all_events = true};
   const seed_run run{one};
-  std::ofstream out{asked.timeline};
-  out << timeline(run);
-  if (!out.flush())
-    throw std::system_error{errno, std::generic_category(), "--trace " + asked.timeline};
+  write_picture(timeline(run));
   std::cout << (run.found.empty() ? "nothing was found" : run.found) << '\n';
   return run.found.empty() ? 0 : 1;
 }

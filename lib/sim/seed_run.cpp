@@ -4,14 +4,31 @@
 
 #include <exception>
 #include <memory>
+#include <utility>
 
 namespace cordma::sim::detail {
+namespace {
+
+constinit world_state* played_now = nullptr;
+
+/// Names the world of a run while that goes on, for a process that dies.
+class naming {
+ public:
+  explicit naming(world_state& w) noexcept { played_now = &w; }
+  naming(const naming&) = delete;
+  ~naming() { played_now = nullptr; }
+};
+
+}  // namespace
+
+world_state* seed_run::world_now() noexcept { return played_now; }
 
 seed_run::seed_run(const request& r) {
   auto state = std::make_unique<world_state>(r.seed, r.wanted, r.kept);
   world_state& w = *state;
   if (r.keeps_all_events) w.trace().keep_all();
   if (r.covers != nullptr) w.trace().cover(*r.covers);
+  const naming named{w};  // Programs end with `played`, and may die of that.
   world played{std::move(state)};
   try {
     r.what->play(played);

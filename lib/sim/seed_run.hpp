@@ -12,6 +12,8 @@
 
 namespace cordma::sim::detail {
 
+class world_state;
+
 /// A scenario's play of one seed, in this process.
 class seed_run {
  public:
@@ -25,6 +27,8 @@ class seed_run {
   };
 
   explicit seed_run(const request& r);
+  /// Returns the world of the run that goes on in this process; null: none does.
+  [[nodiscard]] static world_state* world_now() noexcept;
 
   /// Empty: nothing was found.
   std::string found;

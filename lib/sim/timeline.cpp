@@ -53,24 +53,25 @@ const char* colour_of(const trace_record& r) {
 
 }  // namespace
 
-std::string timeline(const seed_run& run) {
+std::string timeline(std::span<const trace_record> events,
+                     std::span<const std::string> host_names) {
   const auto x_of = [](std::size_t n) { return left + unsigned(n) * step; };
   const auto y_of = [](unsigned host) { return top + host * lane_height - lane_height / 2; };
-  const unsigned width = x_of(run.trace.size()) + 40;
-  const unsigned height = top + unsigned(run.host_names.size()) * lane_height + 30;
+  const unsigned width = x_of(events.size()) + 40;
+  const unsigned height = top + unsigned(host_names.size()) * lane_height + 30;
   std::string svg = element("svg", {{"width", width}, {"height", height}},
                             "xmlns=\"http://www.w3.org/2000/svg\" font-family=\"sans-serif\" "
                             "font-size=\"12\">") +
                     "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n";
-  for (unsigned h = 1; h <= run.host_names.size(); ++h) {
+  for (unsigned h = 1; h <= host_names.size(); ++h) {
     svg += element("line", {{"x1", left}, {"x2", width - 20}, {"y1", y_of(h)}, {"y2", y_of(h)}},
                    "stroke=\"#cccccc\"/>");
-    svg += element("text", {{"x", 10}, {"y", y_of(h) + 4}}, ">") + escaped(run.host_names[h - 1]) +
+    svg += element("text", {{"x", 10}, {"y", y_of(h) + 4}}, ">") + escaped(host_names[h - 1]) +
            "</text>\n";
   }
   std::map<std::uint64_t, std::pair<unsigned, unsigned>> sent;
-  for (std::size_t n = 0; n < run.trace.size(); ++n) {
-    const trace_record& r = run.trace[n];
+  for (std::size_t n = 0; n < events.size(); ++n) {
+    const trace_record& r = events[n];
     const unsigned x = x_of(n), y = y_of(r.host);
     if (n % label_every == 0)
       svg += element("text", {{"x", x}, {"y", top - 20}}, "fill=\"#666666\">") +

@@ -4,11 +4,15 @@
 
 #include <cordma/base/time.hpp>
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <cinttypes>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace cordma::sim::detail {
@@ -46,6 +50,22 @@ struct trace_record {
   std::array<std::uint64_t, 4> numbers{};
 
   [[nodiscard]] std::string text() const;
+  /// Appends the text. Allocates nothing but what `to` does.
+  template <class Text>
+  void append_to(Text& to) const {
+    std::size_t next = 0;
+    std::array<char, 24> digits;
+    for (std::string_view rest = what.text; !rest.empty();) {
+      const std::size_t hole = rest.find("{}");
+      to += rest.substr(0, hole);
+      if (hole == std::string_view::npos || next == numbers.size()) break;
+      std::snprintf(digits.data(), digits.size(),
+                    numbers[next] > 0xffff ? "0x%" PRIx64 : "%" PRIu64, numbers[next]);
+      to += std::string_view{digits.data()};
+      ++next;
+      rest.remove_prefix(hole + 2);
+    }
+  }
 };
 
 /// Events of a world: a hash of all, and the last ones of each host, or all of them.
@@ -72,6 +92,13 @@ class trace {
   [[nodiscard]] const std::vector<trace_record>& all() const noexcept { return all_; }
   /// Returns the last events of a host, the oldest first.
   [[nodiscard]] std::vector<trace_record> last_of(unsigned host) const;
+  /// Calls `f` with the last events of a host, the oldest first.
+  template <class F>
+  void for_each_last(unsigned host, F f) const {
+    const recent& of = last_[host - 1];
+    for (std::size_t n = of.count - std::min(of.count, kept); n < of.count; ++n)
+      f(of.records[n % kept]);
+  }
 
  private:
   static constexpr std::size_t kept = 24;

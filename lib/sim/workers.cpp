@@ -1,10 +1,14 @@
 #include "workers.hpp"
 
+#include "last_words.hpp"
+#include "world_state.hpp"
+
 #include <cordma/base/error.hpp>
 
 #include <malloc.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,8 +24,8 @@
 namespace cordma::sim::detail {
 namespace {
 
-/// A seed that takes so much longer hangs.
-constexpr unsigned seconds_max = 120;
+/// The report of this process, which a signal's handler finishes.
+constinit block_report* unfinished = nullptr;
 
 [[noreturn]] void fail(const char* call) {
   throw std::system_error{errno, std::generic_category(), call};
@@ -58,37 +62,61 @@ void in_fresh_process(F f) {
 }
 
 std::string ending_of(int status) {
-  if (WIFSIGNALED(status)) {
-    const int signal = WTERMSIG(status);
-    if (signal == SIGALRM) return "it hung";
-    return "it died of signal " + std::to_string(signal) +
-           (signal == SIGKILL ? ", sent by somebody, or by the kernel for want of memory" : "");
-  }
+  if (WIFSIGNALED(status)) return death_of(WTERMSIG(status));
   return WEXITSTATUS(status) == 0 ? "" : "it exited with " + std::to_string(WEXITSTATUS(status));
+}
+
+/// Has SIGALRM end the process when the time is over.
+void limit_to(std::chrono::milliseconds time) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
+  itimerval once{};
+  once.it_value.tv_sec = seconds.count();
+  once.it_value.tv_usec = std::chrono::microseconds{time - seconds}.count();
+  if (::setitimer(ITIMER_REAL, &once, nullptr) != 0) fail("setitimer");
 }
 
 }  // namespace
 
-void block_report::play(const seed_block& block) {
+void block_report::play(const seed_block& block, std::chrono::milliseconds seed_limit) {
+  unfinished = this;
+  before_death([](int) { unfinished->finish_dying(); });
   // The allocations of a seed depend on what earlier ones have left in the process.
   const bool is_fresh_for_each = block.first.wanted.failed_allocations > 0;
   for (seed_run::request one = block.first; done < block.count && !is_found; ++one.seed) {
     if (is_fresh_for_each) {
-      in_fresh_process([&] { play(one); });
+      in_fresh_process([&] {
+        limit_to(seed_limit);
+        play_one(one);
+      });
     } else {
-      play(one);
+      limit_to(seed_limit);
+      play_one(one);
     }
   }
+  limit_to({});
 }
 
-void block_report::play(seed_run::request one) {
-  ::alarm(seconds_max);
+void block_report::finish_dying() noexcept {
+  const world_state* const w = seed_run::world_now();
+  if (w == nullptr) return;
+  for (std::size_t k = 0; k < decision_kinds; ++k)
+    decisions_made[k] = w->decisions_of(decision_kind(k)).made();
+  take_faults(w->decisions_of(decision_kind::fault).happened());
+  bounded_text events_now{text};
+  w->append_last_events(events_now);
+}
+
+void block_report::take_faults(std::span<const std::uint64_t> happened) noexcept {
+  faults_count = std::min(happened.size(), faults_max);
+  std::copy_n(happened.begin(), faults_count, faults_happened.begin());
+}
+
+void block_report::play_one(seed_run::request one) {
   one.covers = &states;
   const seed_run run{one};
   events += run.events;
   decisions_made = run.decisions_made;
-  faults_count = std::min(run.faults_happened.size(), faults_max);
-  std::copy_n(run.faults_happened.begin(), faults_count, faults_happened.begin());
+  take_faults(run.faults_happened);
   hashes[done] = run.hash;
   is_found = !run.found.empty();
   if (is_found) {
@@ -98,7 +126,8 @@ void block_report::play(seed_run::request one) {
   }
 }
 
-workers::workers(unsigned count) : all_(count) {
+workers::workers(unsigned count, std::chrono::milliseconds seed_limit)
+    : seed_limit_{seed_limit}, all_(count) {
   for (worker& w : all_) {
     void* const shared = ::mmap(nullptr, sizeof(block_report), PROT_READ | PROT_WRITE,
                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -112,7 +141,7 @@ workers::~workers() {
     if (w.report != nullptr) ::munmap(w.report, sizeof(block_report));
 }
 
-void workers::start(worker& w) {
+void workers::start(worker& w) const {
   new (w.report) block_report{};
   std::fflush(nullptr);
   const pid_t parent = ::getpid();
@@ -123,7 +152,7 @@ void workers::start(worker& w) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);
   keep_memory();
-  w.report->play(w.block);
+  w.report->play(w.block, seed_limit_);
   std::fflush(nullptr);
   ::_exit(0);
 }

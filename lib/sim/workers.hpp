@@ -6,10 +6,12 @@
 #include <sys/types.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,17 +34,21 @@ struct block_report {
   std::uint64_t events = 0;
   std::array<std::uint64_t, seed_block::seeds_max> hashes{};
   bool is_found = false;  ///< the seed behind those that are done shows it
+  /// A finding's; of a process that has died, the last events.
   std::array<char, text_max> text{};
   std::array<std::uint64_t, decision_kinds> decisions_made{};
   std::size_t faults_count = 0;
   std::array<std::uint64_t, faults_max> faults_happened{};
   coverage states;
 
-  /// Fills the report. A process that dies leaves it unfinished.
-  void play(const seed_block& block);
+  /// Fills the report. A process that dies of a fault leaves its seed's last events and decisions.
+  /// \param seed_limit  A seed that takes so much longer hangs.
+  void play(const seed_block& block, std::chrono::milliseconds seed_limit);
 
  private:
-  void play(seed_run::request one);
+  void play_one(seed_run::request one);
+  void take_faults(std::span<const std::uint64_t> happened) noexcept;
+  void finish_dying() noexcept;
 };
 
 /// Plays blocks of seeds, each in a fresh process, several at once.
@@ -54,7 +60,10 @@ class workers {
   using sink =
       std::function<void(const seed_block&, const block_report&, const std::string& ending)>;
 
-  explicit workers(unsigned count);
+  static constexpr std::chrono::milliseconds usual_limit = std::chrono::minutes{2};
+
+  /// \param seed_limit  A seed that takes so much longer hangs.
+  explicit workers(unsigned count, std::chrono::milliseconds seed_limit = usual_limit);
   workers(const workers&) = delete;
   ~workers();
   /// Runs until there is no block left, and no process.
@@ -66,7 +75,8 @@ class workers {
     pid_t process = 0;
     seed_block block;
   };
-  static void start(worker& w);
+  void start(worker& w) const;
+  const std::chrono::milliseconds seed_limit_;
   std::vector<worker> all_;
 };
 

@@ -1,7 +1,10 @@
 #include "world_state.hpp"
 
+#include "last_words.hpp"
+
 #include <algorithm>
 #include <array>
+#include <cinttypes>
 #include <cstdio>
 #include <initializer_list>
 #include <utility>
@@ -155,18 +158,33 @@ bool world_state::is_anybody_running() const noexcept {
 }
 
 void world_state::report(const std::string& what) const {
-  std::string text = what + "\nseed " + std::to_string(seed_) + "; the last events of each host:\n";
-  std::array<char, 32> time;
-  for (const auto& host : hosts_) {
-    text += host->name() + ":\n";
-    for (const trace_record& r : trace_.last_of(host->number())) {
-      std::snprintf(time.data(), time.size(), "  %14.6f ms  ",
-                    double(r.at.time_since_epoch().count()) / 1e6);
-      text += time.data() + r.text() + '\n';
-    }
-  }
+  std::string text = what + '\n';
+  append_last_events(text);
   throw finding{text};
 }
+
+template <class Text>
+void world_state::append_last_events(Text& to) const {
+  std::array<char, 64> line;
+  std::snprintf(line.data(), line.size(), "seed %" PRIu64 "; the last events of each host:\n",
+                seed_);
+  to += std::string_view{line.data()};
+  for (const auto& host : hosts_) {
+    if (host == nullptr) continue;  // The world ends.
+    to += host->name();
+    to += std::string_view{":\n"};
+    trace_.for_each_last(host->number(), [&](const trace_record& r) {
+      std::snprintf(line.data(), line.size(), "  %14.6f ms  ",
+                    double(r.at.time_since_epoch().count()) / 1e6);
+      to += std::string_view{line.data()};
+      r.append_to(to);
+      to += std::string_view{"\n"};
+    });
+  }
+}
+
+template void world_state::append_last_events(std::string& to) const;
+template void world_state::append_last_events(bounded_text& to) const;
 
 void world_state::report_waiting(const std::string& what) const {
   std::string waiting;

@@ -40,6 +40,9 @@ class world_state {
   /// A step has found a fault: `run` throws it after the step.
   void find(std::string what);
   [[noreturn]] void report(const std::string& what) const;
+  /// Appends the seed, and the last events of each host. Allocates nothing but what `to` does.
+  template <class Text>
+  void append_last_events(Text& to) const;
 
   [[nodiscard]] std::uint64_t seed() const noexcept { return seed_; }
   [[nodiscard]] time_point now() const noexcept { return clock_.now(); }

@@ -92,6 +92,9 @@ TEST_CASE("the refusal of a command line names the wrong value", "[sim]") {
   CHECK_THAT(refusal_of_line({"--minutes", "-2"}), Contains("--minutes is more than 0, not -2"));
   CHECK_THAT(refusal_of_line({"--minutes", "long"}), Contains("--minutes"));
   CHECK_THAT(refusal_of_line({"--jobs", "0"}), Contains("--jobs is at least 1, not 0"));
+  for (const char* const limit : {"0", "-1", "nan", "2e6"})
+    CHECK_THAT(refusal_of_line({"--seed-limit", limit}),
+               Contains("--seed-limit is from 0.001 to 1000000 seconds, not "));
   CHECK_THAT(refusal_of_line({"--plan", "fault=x"}), Contains("'x'"));
   CHECK_THAT(refusal_of_line({"--trace", "x.svg"}),
              Contains("--trace needs one scenario, one --profile"));

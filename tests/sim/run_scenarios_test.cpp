@@ -12,6 +12,8 @@
 #include <array>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <regex>
@@ -52,6 +54,60 @@ void crash_in_one_of_50(sim::world& w) {
   if (w.seed() % 50 == 12) ::raise(SIGSEGV);
 }
 
+/// Lets a host work for 300 ms and lose its port for a moment. Returns true if it was late, which
+/// is the seed's first fault.
+bool is_late(sim::world& w) {
+  const time_point began = w.now();
+  sim::host& worker = w.add_host("worker");
+  worker.start([](runtime&) -> task<> {
+    for (int n = 0; n < 300; ++n) co_await sleep_for(1ms);
+  });
+  w.after(10ms, [&] { worker.set_port(false); });
+  w.after(20ms, [&] { worker.set_port(true); });
+  w.run();
+  return w.now() - began > 305ms;
+}
+
+void abort_when_late(sim::world& w) {
+  if (is_late(w)) std::abort();
+}
+
+/// Reads what is nowhere.
+__attribute__((no_sanitize("undefined"))) int read_null() {
+  static int* volatile nowhere = nullptr;
+  return *nowhere;
+}
+
+void read_null_when_late(sim::world& w) {
+  if (is_late(w)) w.fail("null has " + std::to_string(read_null()));
+}
+
+void hang(sim::world& w) {
+  static_cast<void>(is_late(w));
+  for (;;) ::pause();
+}
+
+/// Aborts if the worker is late, and reads null otherwise.
+void die_of_either(sim::world& w) {
+  if (is_late(w)) std::abort();
+  w.fail("null has " + std::to_string(read_null()));
+}
+
+/// Kills the process while its hosts end.
+void die_at_the_end(sim::world& w) {
+  struct bomb {
+    bomb() = default;
+    bomb(const bomb&) = delete;
+    ~bomb() { std::abort(); }
+  };
+  w.add_host("worker").start([](runtime&) -> task<> {
+    const bomb last;
+    co_await sleep_for(1h);
+  });
+  w.after(1ms, [&] { w.fail("the world is at its end"); });
+  w.run();
+}
+
 /// Has more events in each run of a process.
 void remember_runs(sim::world& w) {
   static int runs = 0;
@@ -62,16 +118,21 @@ void remember_runs(sim::world& w) {
   w.run();
 }
 
-const std::array<sim::scenario, 5> scenarios{{
+const std::array<sim::scenario, 10> scenarios{{
     {"sound", "never fails", &do_something, true},
     {"rare", "fails in one seed of 50", &fail_in_one_of_50},
     {"late", "fails when it is late", &fail_when_late},
     {"crash", "crashes in one seed of 50", &crash_in_one_of_50},
     {"memory", "depends on earlier runs", &remember_runs},
+    {"abort", "aborts when it is late", &abort_when_late},
+    {"null", "reads null when it is late", &read_null_when_late},
+    {"hang", "hangs", &hang},
+    {"either", "aborts or reads null", &die_of_either},
+    {"bomb", "aborts when its host ends", &die_at_the_end},
 }};
 
 struct ending {
-  int status = -1;
+  int status = -1;   ///< negative: the signal that has ended the process
   std::string text;  ///< on the two outputs
 };
 
@@ -101,7 +162,7 @@ ending run(std::vector<std::string> arguments, std::span<const sim::scenario> al
   if (child == 0) {
     ::dup2(::fileno(output), STDOUT_FILENO);
     ::dup2(::fileno(output), STDERR_FILENO);
-    ::signal(SIGSEGV, SIG_DFL);
+    for (const int caught : {SIGABRT, SIGSEGV}) ::signal(caught, SIG_DFL);
     const auto now = unsigned(::personality(0xffffffff));
     ::personality(fixes_addresses ? now | ADDR_NO_RANDOMIZE : now & ~unsigned{ADDR_NO_RANDOMIZE});
     std::vector<const char*> argv;
@@ -113,7 +174,7 @@ ending run(std::vector<std::string> arguments, std::span<const sim::scenario> al
   }
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
-  ending made{.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1, .text = {}};
+  ending made{.status = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), .text = {}};
   std::rewind(output);
   for (int c; (c = std::fgetc(output)) != EOF;) made.text += char(c);
   std::fclose(output);
@@ -185,9 +246,61 @@ TEST_CASE("a seed whose process dies is found", "[sim]") {
   const ending seen = run({"crash", "--seeds", "1..50", "--profile", "none"});
   INFO(seen.text);
   CHECK(seen.status == 1);
-  CHECK_THAT(seen.text, Contains("FOUND: the process of the seed: it died of signal 11\n"
-                                 "Again: crash --seed 12 --profile none\n"));
+  CHECK_THAT(seen.text, Contains("FOUND: the process of the seed: it died of SIGSEGV\n"
+                                 "seed 12; the last events of each host:\nworker:\n") &&
+                            Contains("\nAgain: crash --seed 12 --profile none\n"));
   CHECK(again_of(seen.text).back() == "fault=none network=none schedule=none");
+}
+
+TEST_CASE("a seed whose process dies is shrunk as others are, and has its last events", "[sim]") {
+  const auto [name, signal] =
+      GENERATE(table<const char*, const char*>({{"abort", "SIGABRT"}, {"null", "SIGSEGV"}}));
+  const ending seen = run({name, "--seeds", "1..50", "--profile", "harsh", "--jobs", "1"});
+  INFO(seen.text);
+  CHECK(seen.status == 1);
+  const std::regex found{"the process of the seed: it died of " + std::string{signal} +
+                         "\nseed \\d+; the last events of each host:\nworker:\n"
+                         "( +[0-9.]+ ms  .*\n)*"
+                         " +[0-9.]+ ms  its port goes down\n( +[0-9.]+ ms  .*\n)*"
+                         " +[0-9.]+ ms  its port comes up\n"};
+  // Before it is shrunk and afterwards.
+  CHECK(std::distance(std::sregex_iterator{seen.text.begin(), seen.text.end(), found}, {}) == 2);
+  const std::vector<std::string> again = again_of(seen.text);
+  REQUIRE(again.size() == 7);
+  CHECK(std::regex_match(again[6], std::regex{"fault=\\d+(,\\d+)* network=none schedule=none"}));
+  const ending second = run(again);
+  CHECK(second.status == 1);
+  CHECK(std::regex_search(second.text, found));
+  std::vector<std::string> without = again;
+  without[6] = "fault=none";
+  CHECK(run(without).status == 0);
+}
+
+TEST_CASE("a seed that hangs has its last events", "[sim]") {
+  const ending seen = run({"hang", "--seed", "7", "--profile", "none", "--seed-limit", "1"});
+  INFO(seen.text);
+  CHECK(seen.status == 1);
+  CHECK_THAT(seen.text, Contains("FOUND: the process of the seed: it hung\nseed 7; ") &&
+                            Contains(" ms  its port goes down\n"));
+  CHECK(again_of(seen.text).back() == "fault=none network=none schedule=none");
+}
+
+TEST_CASE("two signals are two faults", "[sim]") {
+  const std::string late_seed = again_of(
+      run({"abort", "--seeds", "1..50", "--profile", "harsh", "--jobs", "1", "--no-shrink"})
+          .text)[2];
+  const ending seen = run({"either", "--seed", late_seed, "--profile", "harsh"});
+  INFO(seen.text);
+  CHECK_THAT(seen.text, Contains("SIGABRT") && !Contains("SIGSEGV"));
+  const std::vector<std::string> again = again_of(seen.text);
+  REQUIRE(again.size() == 7);
+  CHECK_THAT(again[6], !Contains("fault=none"));
+}
+
+TEST_CASE("a seed whose process dies while its world ends has its last events", "[sim]") {
+  const ending seen = run({"bomb", "--seed", "3", "--profile", "none"});
+  INFO(seen.text);
+  CHECK_THAT(seen.text, Contains("it died of SIGABRT\nseed 3; the last events of each host:\n"));
 }
 
 TEST_CASE("a scenario that another run of its process changes is found", "[sim]") {
@@ -260,6 +373,15 @@ TEST_CASE("a picture of a seed is written, whose finding is told", "[sim]") {
   const ending found = run({"rare", "--seed", "37", "--profile", "none", "--trace", file});
   CHECK(found.status == 1);
   CHECK_THAT(found.text, Catch::StartsWith("the world is at seed 37\n"));
+  std::filesystem::remove(file);
+  const ending died = run({"crash", "--seed", "12", "--profile", "none", "--trace", file});
+  CHECK(died.status == -SIGSEGV);
+  CHECK_THAT(died.text,
+             Catch::StartsWith("the process of the seed: it died of SIGSEGV\nseed 12; "));
+  std::ifstream of_dead{file};
+  const std::string drawn{std::istreambuf_iterator<char>{of_dead}, {}};
+  CHECK_THAT(drawn,
+             Catch::StartsWith("<svg ") && Contains("worker") && Catch::EndsWith("</svg>\n"));
   const std::string nowhere = folder.path / "none" / "seed.svg";
   const ending refused = run({"sound", "--seed", "1", "--profile", "none", "--trace", nowhere});
   CHECK(refused.status == 2);

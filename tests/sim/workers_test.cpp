@@ -97,12 +97,12 @@ TEST_CASE("a report counts the seeds before the one that ended its block", "[sim
   CHECK(results.at(100).ending == "");
   CHECK_FALSE(results.at(200).is_found);
   CHECK(results.at(200).done == 3);
-  CHECK(results.at(200).ending == "it died of signal 15");
+  CHECK(results.at(200).ending == "it died of SIGTERM");
   CHECK(results.at(300).done == 3);
   CHECK(results.at(300).ending == "it exited with 7");
   CHECK(results.at(400).done == 3);
   CHECK(results.at(400).ending ==
-        "it died of signal 9, sent by somebody, or by the kernel for want of memory");
+        "it died of SIGKILL, sent by somebody, or by the kernel for want of memory");
 }
 
 TEST_CASE("seeds whose allocations may fail are played in a fresh process each", "[sim]") {
