@@ -42,7 +42,7 @@ std::string fault_of(const std::string& text) {
 
 /// Returns whether all seeds of a block were played before something was found: any may show it.
 bool is_of_all(const seed_block& block, const block_report& report) {
-  return report.done == block.count;
+  return report.leaks || report.done == block.count;
 }
 
 std::string text_of(const seed_block& block, const block_report& report,
@@ -50,6 +50,8 @@ std::string text_of(const seed_block& block, const block_report& report,
   const std::uint64_t first = block.first.seed;
   const std::string seeds = std::to_string(first) + ".." +
                             std::to_string(first + std::max<std::uint64_t>(report.done, 1) - 1);
+  if (report.leaks)
+    return "the process of seeds " + seeds + " leaks memory: see LeakSanitizer's report";
   if (ending.empty()) return report.text.data();
   if (is_of_all(block, report)) return "the process of seeds " + seeds + ": " + ending;
   std::string made = "the process of the seed: " + ending;
@@ -137,7 +139,7 @@ class session {
     seeds_ += r.done;
     events_ += r.events;
     states_->add(r.states);
-    if (!ending.empty() || r.is_found) {
+    if (!ending.empty() || r.is_found || r.leaks) {
       failure f{.of = b.first, .text = text_of(b, r, ending)};
       if (is_of_all(b, r))
         f.seeds = std::max<std::uint64_t>(r.done, 1);
@@ -218,7 +220,7 @@ class session {
             return b;
           },
           [&](const seed_block& b, const block_report& r, const std::string& ending) {
-            const bool has_failed = r.is_found || !ending.empty();
+            const bool has_failed = r.is_found || r.leaks || !ending.empty();
             t.is_found = has_failed && fault_of(text_of(b, r, ending)) == wanted;
             t.decisions_made = r.decisions_made;
             t.faults_happened.assign(r.faults_happened.begin(),

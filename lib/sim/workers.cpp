@@ -21,6 +21,10 @@
 #include <new>
 #include <system_error>
 
+// LeakSanitizer's runtime has it.
+extern "C" [[gnu::weak]] int
+__lsan_do_recoverable_leak_check();  // NOLINT(bugprone-reserved-identifier)
+
 namespace cordma::sim::detail {
 namespace {
 
@@ -82,11 +86,12 @@ void block_report::play(const seed_block& block, std::chrono::milliseconds seed_
   before_death([](int) { unfinished->finish_dying(); });
   // The allocations of a seed depend on what earlier ones have left in the process.
   const bool is_fresh_for_each = block.first.wanted.failed_allocations > 0;
-  for (seed_run::request one = block.first; done < block.count && !is_found; ++one.seed) {
+  for (seed_run::request one = block.first; done < block.count && !is_found && !leaks; ++one.seed) {
     if (is_fresh_for_each) {
       in_fresh_process([&] {
         limit_to(seed_limit);
         play_one(one);
+        check_leaks();
       });
     } else {
       limit_to(seed_limit);
@@ -94,6 +99,13 @@ void block_report::play(const seed_block& block, std::chrono::milliseconds seed_
     }
   }
   limit_to({});
+  check_leaks();
+}
+
+void block_report::check_leaks() noexcept {
+  // A finding that ends a step may leave more behind.
+  if (is_found || __lsan_do_recoverable_leak_check == nullptr) return;
+  if (__lsan_do_recoverable_leak_check() != 0) leaks = true;
 }
 
 void block_report::finish_dying() noexcept {

@@ -34,6 +34,7 @@ struct block_report {
   std::uint64_t events = 0;
   std::array<std::uint64_t, seed_block::seeds_max> hashes{};
   bool is_found = false;  ///< the seed behind those that are done shows it
+  bool leaks = false;     ///< LeakSanitizer has told of memory that the process had lost
   /// A finding's; of a process that has died, the last events.
   std::array<char, text_max> text{};
   std::array<std::uint64_t, decision_kinds> decisions_made{};
@@ -47,6 +48,8 @@ struct block_report {
 
  private:
   void play_one(seed_run::request one);
+  /// Looks for memory that this process has lost, if the program has LeakSanitizer.
+  void check_leaks() noexcept;
   void take_faults(std::span<const std::uint64_t> happened) noexcept;
   void finish_dying() noexcept;
 };

@@ -24,6 +24,28 @@ using namespace cordma;
 using namespace std::chrono_literals;
 using Catch::Contains;
 
+#if defined(__SANITIZE_ADDRESS__)
+#define HAS_LEAK_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define HAS_LEAK_SANITIZER 1
+#endif
+#endif
+
+namespace {
+
+bool has_lost_memory = false;
+
+}  // namespace
+
+#ifndef HAS_LEAK_SANITIZER
+extern "C" int __lsan_do_recoverable_leak_check();  // NOLINT(bugprone-reserved-identifier)
+/// LeakSanitizer in a program that has none.
+int __lsan_do_recoverable_leak_check() {  // NOLINT(bugprone-reserved-identifier)
+  return has_lost_memory ? 1 : 0;
+}
+#endif
+
 namespace {
 
 /// Lets a host named "worker" sleep a random number of times.
@@ -108,6 +130,19 @@ void die_at_the_end(sim::world& w) {
   w.run();
 }
 
+char* volatile lost_memory = nullptr;
+
+[[gnu::noinline]] void lose_memory() {
+  lost_memory = new char[77];
+  lost_memory = nullptr;
+  has_lost_memory = true;
+}
+
+void leak_in_one_of_50(sim::world& w) {
+  do_something(w);
+  if (w.seed() % 50 == 21) lose_memory();
+}
+
 /// Has more events in each run of a process.
 void remember_runs(sim::world& w) {
   static int runs = 0;
@@ -118,7 +153,7 @@ void remember_runs(sim::world& w) {
   w.run();
 }
 
-const std::array<sim::scenario, 10> scenarios{{
+const std::array<sim::scenario, 11> scenarios{{
     {"sound", "never fails", &do_something, true},
     {"rare", "fails in one seed of 50", &fail_in_one_of_50},
     {"late", "fails when it is late", &fail_when_late},
@@ -129,6 +164,7 @@ const std::array<sim::scenario, 10> scenarios{{
     {"hang", "hangs", &hang},
     {"either", "aborts or reads null", &die_of_either},
     {"bomb", "aborts when its host ends", &die_at_the_end},
+    {"leak", "leaks memory in one seed of 50", &leak_in_one_of_50},
 }};
 
 struct ending {
@@ -301,6 +337,22 @@ TEST_CASE("a seed whose process dies while its world ends has its last events", 
   const ending seen = run({"bomb", "--seed", "3", "--profile", "none"});
   INFO(seen.text);
   CHECK_THAT(seen.text, Contains("it died of SIGABRT\nseed 3; the last events of each host:\n"));
+}
+
+TEST_CASE("memory that a process has lost is found, and the seed that loses it", "[sim]") {
+  const bool is_scarce = GENERATE(false, true);
+  const std::string profile = is_scarce ? "scarce" : "none";
+  const ending seen = run({"leak", "--seeds", "1..50", "--profile", profile, "--jobs", "1"});
+  INFO(seen.text);
+  CHECK(seen.status == 1);
+  const std::string seeds = is_scarce ? "1..21" : "1..50";
+  CHECK_THAT(seen.text, Contains("FOUND: the process of seeds " + seeds +
+                                 " leaks memory: see LeakSanitizer's report\nAgain: leak --seeds " +
+                                 seeds + " --profile " + profile + "\n") &&
+                            Contains(": the process of seeds 21..21 leaks memory"));
+  CHECK(again_of(seen.text) == std::vector<std::string>{"leak", "--seed", "21", "--profile",
+                                                        profile, "--plan",
+                                                        "fault=none network=none schedule=none"});
 }
 
 TEST_CASE("a scenario that another run of its process changes is found", "[sim]") {
