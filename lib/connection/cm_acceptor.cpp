@@ -161,6 +161,7 @@ task<connection> request_arrival::shake_hands(const handshake_terms& terms) {
 
 task<connection> request_arrival::accept_plain(const connection_resources& resources,
                                                connection_options options, const admission& admit) {
+  co_await end_if_stopped();
   admit_plain(admit, options, peer, id_->from_peer().data());
   state_ = std::make_unique<connection_state>(resources, options, id_->local(), peer);
   keep_private_data(*state_, id_->from_peer());

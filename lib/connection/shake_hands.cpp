@@ -65,6 +65,11 @@ task<> proved(connection_state& state, bool preposts) {
 
 }  // namespace
 
+task<> end_if_stopped() {
+  const environment env = co_await current_environment();
+  if (env.stop.stop_requested()) throw cancelled{};
+}
+
 handshake::start make_start(const connection_options& options) {
   const auto* const used = options.credentials;
   const authentication mode = used == nullptr ? authentication::none : used->kind();
@@ -144,6 +149,7 @@ task<connection> agree_as_server(const handshake::start& theirs, const connectio
       co_await peer_link.heard(bootstrap::read_hello(peer_link.channel()));
   if (hello.nonce != theirs.nonce)
     throw_failure(errc::bad_handshake, "handshake", "the hello is not that of the start");
+  co_await end_if_stopped();
   connection_request shown{peer_link.peer, peer_link.peer_identity};
   shown.private_data = hello.private_data;
   const connection_request request = asked(admit, options, std::move(shown));

@@ -31,6 +31,11 @@ handshake::start make_start(const connection_options& options);
 /// \errors errc::incompatible_peer: names the modes of both sides.
 void check_mode(const handshake::start& theirs, const connection_options& ours);
 
+/// Comes before the program is asked. A listener that was closed has stopped its handshakes, and
+/// the program may have let go what its admission refers to. A read that had its bytes before does
+/// not hear of that. \errors `cancelled`: a stop was requested.
+task<> end_if_stopped();
+
 /// Asks the program about a peer that says only `data`. The options get its answer.
 /// \errors errc::refused: the program's reason.
 void admit_plain(const admission& admit, connection_options& options, const socket_address& peer,

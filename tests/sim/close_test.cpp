@@ -88,6 +88,33 @@ duration time_to_close_while_posting(std::uint64_t seed) {
   return taken;
 }
 
+/// Drops a listener in the middle of a handshake, or soon before or after. Returns true if it asked
+/// about the client afterwards, when what it asks may be gone.
+bool asks_after_drop(std::uint64_t seed) {
+  sim::world w{seed};
+  sim::host& server = w.add_host("server");
+  sim::host& client = w.add_host("client");
+  bool is_dropped = false, was_asked = false;
+  const auto listen = [&](runtime& rt) -> task<> {
+    listener_options limits;
+    limits.admit = [&](connection_request&) { was_asked = was_asked || is_dropped; };
+    {
+      const listener dropped = rt.listen(server.endpoint(test::sim_port), limits);
+      co_await sleep_for(1ms + std::chrono::nanoseconds{w.random(40'000)});
+    }
+    is_dropped = true;
+    co_await sleep_for(1ms);
+  };
+  const auto connect = [&](runtime& rt) -> task<> {
+    co_await sleep_for(1ms);
+    static_cast<void>(co_await as_result(rt.connect(server.endpoint(test::sim_port))));
+  };
+  server.start(listen, test::open_network);
+  client.start(connect, test::open_network);
+  w.run();
+  return was_asked;
+}
+
 }  // namespace
 
 TEST_CASE("a close does not wait for requests whose ends nobody asked for", "[sim]") {
@@ -101,4 +128,12 @@ TEST_CASE("a close does not wait for such requests that another task posts meanw
   for (std::uint64_t seed = 1; seed <= 50; ++seed)
     longest = std::max(longest, time_to_close_while_posting(seed));
   CHECK(longest < 100ms);
+}
+
+TEST_CASE("a listener that is dropped in the middle of a handshake asks no more about the client",
+          "[sim]") {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    INFO("seed " << seed);
+    REQUIRE_FALSE(asks_after_drop(seed));
+  }
 }
