@@ -1,5 +1,5 @@
+#include "persistent.hpp"
 #include "scenarios.hpp"
-#include "support.hpp"
 
 #include <softverbs/softverbs.h>
 
@@ -13,16 +13,12 @@ using namespace std::chrono_literals;
 struct faulty : cast {
   faulty(sim::world& of, unsigned count) : cast{of, count}, reached(count), used(count) {}
 
-  static constexpr duration trouble_time = 2s;
-  /// A link may stand still for 30 s. A loss shows within 5 s, and then a program begins again.
-  static constexpr duration calm_time = 60s;
   static constexpr unsigned goal = 20;
   static constexpr std::uint32_t buffers = 64;
   static constexpr std::uint32_t few_buffers = 60;
 
   std::vector<unsigned> reached;    ///< the sums of each client
   std::vector<const ibv_qp*> used;  ///< a queue pair of each host; null: there is none
-  unsigned low_marks = 0;
 
   [[nodiscard]] bool are_all_done() const {
     return std::all_of(reached.begin() + 1, reached.end(), [](unsigned n) { return n == goal; });
@@ -54,10 +50,9 @@ struct faulty : cast {
     }
   }
 
-  task<> count_low_marks(shared_receives& pool) {
+  task<> watch_low_marks(shared_receives& pool) {
     for (;;) {
       co_await pool.runs_low(few_buffers);
-      ++low_marks;
       co_await sleep_for(10ms);
     }
   }
@@ -68,7 +63,7 @@ struct faulty : cast {
     listener listening = rt.listen(at(0), {}, {.receives_from = &pool});
     co_await when_any(
         cordma::serve(listening, [this](connection conn) { return echo(std::move(conn)); }),
-        count_low_marks(pool), until([&] { return are_all_done(); }));
+        watch_low_marks(pool), until([&] { return are_all_done(); }));
   }
 
   task<> serve_all(runtime& rt) {
@@ -114,13 +109,6 @@ struct faulty : cast {
   }
 };
 
-/// Runs the program of a host again whenever it has ended before its time.
-void keep_running(const std::shared_ptr<faulty>& all, unsigned number) {
-  if (all->is_done(number)) return;
-  if (!all->hosts[number]->is_running()) start(all, number);
-  all->w.after(10ms, [all, number] { keep_running(all, number); });
-}
-
 void overrun(const faulty& all, unsigned number) {
   const ibv_qp* const qp = all.used[number];
   if (qp == nullptr) return;
@@ -148,28 +136,17 @@ void break_device(const std::shared_ptr<faulty>& all, unsigned number, time_poin
   });
 }
 
-/// Keeps the world going while no other host runs.
-void keep_watch(sim::host& host) {
-  for (;;) {
-    try {
-      return host.start([](runtime&) -> task<> { co_await sleep_for(faulty::trouble_time); });
-    } catch (const error&) {
-      // A verb was refused, by chance.
-    }
-  }
-}
-
 }  // namespace
 
 void play_device_errors(sim::world& w) {
   const auto all = std::make_shared<faulty>(w, 2 + unsigned(w.random(1)));
   for (unsigned n = 0; n < all->size(); ++n) {
     keep_running(all, n);
-    break_device(all, n, w.now() + faulty::trouble_time);
+    break_device(all, n, w.now() + faults_time);
   }
-  w.after(faulty::trouble_time, [&w] { w.heal(); });
-  keep_watch(w.add_host("watch"));
-  w.run(faulty::trouble_time + faulty::calm_time);
+  w.after(faults_time, [&w] { w.heal(); });
+  keep_watch(all);
+  w.run(faults_time + recovery_time_max);
   all->require(all->are_all_done(), "a client did not reach its goal");
 }
 

@@ -23,6 +23,8 @@ constexpr std::array all{
     sim::scenario{"remote-memory", "memory that is lent, used, and taken back in all ways",
                   play_remote_memory, robust, frugal},
     sim::scenario{"loans", "as remote-memory, and no connection fails", play_loans},
+    sim::scenario{"troubled-loans", "hosts in trouble for longer than a lease between them",
+                  play_troubled_loans, robust},
     sim::scenario{"datagrams", "datagrams that may be lost, late, or come twice", play_datagrams},
     sim::scenario{"connecting", "storms of clients at a listener that comes and goes",
                   play_connecting, robust, frugal},

@@ -17,6 +17,7 @@ void play_calls(sim::world& w);
 void play_repeated_calls(sim::world& w);
 void play_remote_memory(sim::world& w);
 void play_loans(sim::world& w);
+void play_troubled_loans(sim::world& w);
 void play_datagrams(sim::world& w);
 void play_connecting(sim::world& w);
 void play_prepared(sim::world& w);

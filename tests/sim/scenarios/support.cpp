@@ -44,7 +44,7 @@ part usual_part(sim::world& w) {
   return of_length(w, 4 * kib + 1 + w.random(most - 4 * kib - 1));
 }
 
-cast::cast(sim::world& of, unsigned count) : w{of} {
+cast::cast(sim::world& of, unsigned count) : w{of}, is_down(count) {
   for (unsigned n = 0; n < count; ++n) hosts.push_back(&w.add_host("h" + std::to_string(n)));
 }
 

@@ -88,6 +88,7 @@ struct cast {
   sim::world& w;
   std::vector<sim::host*> hosts;
   unsigned to_be_started = 0;  ///< programs of killed hosts
+  std::vector<bool> is_down;   ///< Hosts that `keep_running` leaves alone.
 };
 
 /// The program of a host: `play->live(rt, number)`, and again if there was no memory for it.
