@@ -155,6 +155,7 @@ void play_connecting(sim::world& w) {
 }
 
 void play_prepared(sim::world& w) {
+  w.forbid_receiver_not_ready();
   start_all<preparing>(w, 2);
   w.run(10min);
 }

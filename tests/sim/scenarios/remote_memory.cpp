@@ -213,6 +213,7 @@ void play_remote_memory(sim::world& w) {
 }
 
 void play_loans(sim::world& w) {
+  w.forbid_receiver_not_ready();
   const auto all = start_all<lending_out>(w, 2);
   all->is_calm = all->is_patient = true;
   w.run(1min);

@@ -70,6 +70,7 @@ struct pooling : cast {
   using cast::cast;
   static constexpr std::uint32_t messages_of_each = 30;
   static constexpr std::size_t pooled_bytes = 4 * kib;
+  static constexpr std::uint32_t taken_when_low = 5;  ///< Fewer than one host sends.
   unsigned accepted = 0;
 
   task<> send_all(runtime& rt) {
@@ -99,16 +100,22 @@ struct pooling : cast {
     }
     // Small pools run empty, and senders try again: seven times, which a pool of half the size may
     // not be enough for.
-    shared_receives& pool = rt.share_receives({.buffers = 16u << w.random(2),
-                                               .buffer_bytes = pooled_bytes,
-                                               .share_min = 1,
-                                               .for_messages = true});
+    const std::uint32_t buffers = 16u << w.random(2);
+    shared_receives& pool = rt.share_receives(
+        {.buffers = buffers, .buffer_bytes = pooled_bytes, .share_min = 1, .for_messages = true});
     listener listening = rt.listen(at(0), {}, {.receives_from = &pool});
     std::vector<connection> conns;
     const auto accept_all = [&]() -> task<> {
       for (; accepted < size() - 1; ++accepted) conns.push_back(co_await listening.accept());
     };
-    co_await when_all(accept_all(), receive_all(pool));
+    // No message is taken before the device has told that the pool drains.
+    const auto receive_when_low = [&]() -> task<> {
+      co_await pool.runs_low(buffers - taken_when_low + 1);
+      verbs::async_event told{};
+      while (told.kind != IBV_EVENT_SRQ_LIMIT_REACHED) told = co_await rt.next_device_event();
+      co_await receive_all(pool);
+    };
+    co_await when_all(receive_when_low(), accept_all());
     for (connection& conn : conns) co_await conn.ended();
   }
 };
