@@ -1,4 +1,5 @@
 #include "collective_run.hpp"
+#include "persistent.hpp"
 #include "scenarios.hpp"
 
 namespace cordma::test {
@@ -108,12 +109,44 @@ struct dying : cast {
   }
 };
 
+/// Ranks that make their group anew after each error, however often.
+struct rejoining : persistent {
+  rejoining(sim::world& of, unsigned count) : persistent{of, count} {
+    end_together = true;
+    for (collective_call& c : calls) c = any_collective(*this, size());
+  }
+  std::vector<collective_call> calls = std::vector<collective_call>(6);
+
+  /// All ranks run the same operations in each group. One that is done serves those that are not.
+  task<> work(runtime& rt, unsigned self) {
+    group_options options;
+    options.connections.insecure = true;
+    options.connections.connect_timeout = 2s;
+    options.join_timeout = 3s;
+    options.silence_max = 2s;
+    const bool is_last = is_calm;
+    group g = co_await group::join(rt, meeting_of(*this, self), options);
+    for (const collective_call& c : calls) co_await run_collective(*this, g, c);
+    co_await g.leave();
+    if (is_last) done[self] = 1;
+    co_await when_any(until([this] { return are_all_done(); }), sleep_for(500ms));
+  }
+
+  task<> live(runtime& rt, unsigned self) {
+    co_await go_on(self, [&] { return work(rt, self); });
+  }
+};
+
 }  // namespace
 
 void play_collectives(sim::world& w) {
   w.forbid_receiver_not_ready();
   start_all<collecting>(w, 2 + unsigned(w.random(4)));
   w.run(10min);
+}
+
+void play_repeated_collectives(sim::world& w) {
+  play_until_well(std::make_shared<rejoining>(w, 2 + unsigned(w.random(2))));
 }
 
 void play_dying_ranks(sim::world& w) {
