@@ -46,6 +46,8 @@ constexpr std::array all{
                   play_restarts},
     sim::scenario{"device-errors", "devices, ports and queues that fail, and work again",
                   play_device_errors, robust},
+    sim::scenario{"failing-verbs", "any verb fails once in a while, and programs go on",
+                  play_failing_verbs, robust},
     sim::scenario{"polling", "hosts whose queues are polled in all modes", play_polling},
     sim::scenario{"example-echo", "the example 08_rpc_echo", play_echo_example},
     sim::scenario{"example-key-value", "the example 09_key_value", play_key_value_example},

@@ -31,6 +31,7 @@ void play_dying_ranks(sim::world& w);
 void play_key_value(sim::world& w);
 void play_restarts(sim::world& w);
 void play_device_errors(sim::world& w);
+void play_failing_verbs(sim::world& w);
 void play_polling(sim::world& w);
 void play_echo_example(sim::world& w);
 void play_key_value_example(sim::world& w);
