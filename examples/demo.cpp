@@ -76,8 +76,9 @@ cordma::task<> lend_briefly(cordma::runtime& rt, demo::meeting& clients) {
 
   const auto nothing = co_await cordma::as_result(conn.recv(note));
   expect(nothing.has_failure() && conn.why_lost(), "the second connection ended");
-  std::printf("[server] its second connection ended: %s\n", conn.why_lost()->to_string().c_str());
   expect(std::string_view{text_of(end.memory)} == "in time", "the memory is as it was");
+  // The device's event and the flushed receive race to be the reason in `why_lost`.
+  std::printf("[server] its second connection has ended, and the memory is as it was\n");
 }
 
 void print_peer(const cordma::connection& conn, demo::method by) {

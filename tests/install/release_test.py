@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
 import cases  # noqa: E402
@@ -35,6 +36,8 @@ class Checkout:
     """A small tree with the script in it, at its first commit."""
 
     def __init__(self, script, folder):
+        if shutil.which("git") is None:
+            raise unittest.SkipTest("there is no git")
         self.root = pathlib.Path(folder)
         (self.root / "packaging").mkdir()
         shutil.copy(script, self.root / "packaging")
