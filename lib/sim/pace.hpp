@@ -18,7 +18,9 @@ namespace cordma::sim::detail {
 class pace {
  public:
   explicit pace(decisions& schedule) : has_priorities_{schedule.up_to(1) == 1} {
-    for (std::uint64_t& point : changes_) point = schedule.up_to(steps_of_changes);
+    // Worlds take from a few hundred steps to tens of thousands, and how many is not known before.
+    const std::uint64_t steps = steps_min << schedule.up_to(doublings_max);
+    for (std::uint64_t& point : changes_) point = schedule.up_to(steps);
   }
 
   [[nodiscard]] duration step_time(unsigned actor, decisions& schedule) {
@@ -35,7 +37,9 @@ class pace {
  private:
   /// Steps of the lowest priority take up to half a millisecond.
   static constexpr unsigned priority_max = 4;
-  static constexpr std::uint64_t steps_of_changes = 20'000;
+  /// Changes are among the first 256 steps of a world at least, and the first 32768 at most.
+  static constexpr std::uint64_t steps_min = 256;
+  static constexpr unsigned doublings_max = 7;
 
   const bool has_priorities_;
   std::array<std::uint64_t, 4> changes_{};

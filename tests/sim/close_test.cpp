@@ -50,9 +50,10 @@ duration time_to_close(std::uint64_t seed) {
 }
 
 /// Keeps a connection until the client has closed it.
-task<> keep_connection(runtime& rt, const sim::host& here) {
+task<> keep_connection(runtime& rt, const sim::host& here, bool& has_accepted) {
   listener listening = rt.listen(here.endpoint(test::sim_port));
   connection conn = co_await listening.accept();
+  has_accepted = true;
   local_mr memory = rt.memory().allocate_zeroed(64);
   static_cast<void>(co_await as_result(conn.recv(memory.slice())));
 }
@@ -63,6 +64,7 @@ duration time_to_close_while_posting(std::uint64_t seed) {
   sim::host& server = w.add_host("server");
   sim::host& client = w.add_host("client");
   duration taken{};
+  bool has_accepted = false;
   const auto post = [](connection& conn) {
     static_cast<void>(
         conn.post(write(const_local_mr_slice{}, remote_mr_slice{}, {.signaled = false})));
@@ -70,6 +72,8 @@ duration time_to_close_while_posting(std::uint64_t seed) {
   const auto ask = [&](runtime& rt) -> task<> {
     co_await sleep_for(1ms);  // The server listens by then.
     connection conn = co_await rt.connect(server.endpoint(test::sim_port));
+    // A listener leaves out what has ended before it was accepted.
+    while (!has_accepted) co_await sleep_for(1us);
     const time_point began = w.now();
     post(conn);
     co_await with_scope([&](scope& both) -> task<> {
@@ -82,7 +86,8 @@ duration time_to_close_while_posting(std::uint64_t seed) {
     });
     taken = w.now() - began;
   };
-  server.start([&](runtime& rt) { return keep_connection(rt, server); }, test::open_network);
+  server.start([&](runtime& rt) { return keep_connection(rt, server, has_accepted); },
+               test::open_network);
   client.start(ask, test::open_network);
   w.run();
   return taken;

@@ -78,6 +78,27 @@ TEST_CASE("some actor changes its priority in the middle of a long run", "[sim]"
   CHECK(changed > 0);
 }
 
+TEST_CASE("some actor changes its priority early in many seeds, and late in some", "[sim]") {
+  // An actor changes if it is slower by far in one part than in the other one.
+  const auto changed_between = [](std::size_t first, std::size_t middle, std::size_t last) {
+    unsigned seeds = 0;
+    for (std::uint64_t seed = 0; seed < 400; ++seed) {
+      const std::vector<duration> times = steps_of(seed, unsigned(last));
+      bool changed = false;
+      for (unsigned actor = 0; actor < actors; ++actor) {
+        const std::int64_t early = slowness(times, actor, first, middle);
+        const std::int64_t late = slowness(times, actor, middle, last);
+        changed |= early > 8 * late || late > 8 * early;
+      }
+      seeds += changed ? 1 : 0;
+    }
+    return seeds;
+  };
+  // A conversation of two hosts has some 300 steps.
+  CHECK(changed_between(0, 150, 300) > 25);
+  CHECK(changed_between(8'000, 16'000, 24'000) > 10);
+}
+
 TEST_CASE("no step takes any time if a plan takes the schedule back", "[sim]") {
   for (std::uint64_t seed = 0; seed < 20; ++seed)
     CHECK(std::ranges::max(steps_of(seed, 500, plan::parse("schedule=none"))) == duration{});
