@@ -279,6 +279,7 @@ int host_state::on_verb(std::string_view verb, ibv_context* on) {
   if (on != nullptr) world_.requests().watch(*this, on);
   if (is_leaving_) return 0;
   verb.remove_prefix(std::string_view{"ibv_"}.size());
+  if (verb == "modify_qp") world_.requests().forget_resets(*this);
   if (verb.starts_with("po") || verb.starts_with("req")) {
     interleave();
     return 0;

@@ -56,7 +56,11 @@ bool is_message(ibv_wr_opcode opcode) noexcept {
 
 /// Returns true if the request's memory is read by the device, and not written.
 bool is_source(ibv_wr_opcode opcode) noexcept {
-  return is_message(opcode) || opcode == IBV_WR_RDMA_WRITE;
+  return is_message(opcode) || opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_ATOMIC_WRITE;
+}
+
+bool is_reliable(ibv_qp_type type) noexcept {
+  return type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND;
 }
 
 std::uint64_t bytes_of(std::span<const ibv_sge> memory) noexcept {
@@ -87,15 +91,6 @@ request_oracle::request_oracle(world_state& w, memory_oracle& memory)
 
 request_oracle::~request_oracle() { current_ = nullptr; }
 
-void request_oracle::watch(host_state& host, ibv_context* on) {
-  if (on->ops.post_send == &post_send) return;
-  contexts_[on] = {&host, on->ops};
-  on->ops.post_send = &post_send;
-  on->ops.post_recv = &post_recv;
-  on->ops.post_srq_recv = &post_srq_recv;
-  on->ops.poll_cq = &poll_cq;
-}
-
 void request_oracle::forget(const host_state& host) {
   std::erase_if(contexts_, [&](const auto& one) { return one.second.host == &host; });
   std::erase_if(queues_, [&](const auto& one) { return one.second.host == &host; });
@@ -113,25 +108,49 @@ void request_oracle::forget(const host_state& host, const void* gone) {
   const auto one =
       std::ranges::find_if(queues_, [&](const auto& q) { return q.second.qp == gone; });
   if (one == queues_.end()) return;
-  drop(host, one->second.sends);
-  drop(host, one->second.receives);
+  // Completions that the queue pair had can still be polled, as softverbs has it: each of one
+  // request, in their order. Devices may drop them (ibv_destroy_qp(3) promises neither), and so a
+  // request that does not end any more is no finding. All memory is the program's again.
+  queue& q = one->second;
+  drop(host, q.sends);
+  drop(host, q.receives);
   in_flight_.erase(one->first);
-  queues_.erase(one);
+  q.qp = nullptr;
 }
 
-void request_oracle::drop(const host_state& host, const posted& requests) {
-  for (const request& r : requests.requests)
+void request_oracle::forget_resets(const host_state& host) {
+  for (auto& [name, q] : queues_) {
+    if (q.host != &host || q.qp == nullptr || q.qp->state != IBV_QPS_RESET) continue;
+    drop(host, q.sends);
+    drop(host, q.receives);
+    in_flight_.erase(name);
+    q.sends.requests.clear();
+    q.receives.requests.clear();
+    q.peer = {};
+    q.is_flushed = q.has_failed = false;
+  }
+}
+
+/// The requests have no memory any more.
+void request_oracle::drop(const host_state& host, posted& requests) {
+  for (request& r : requests.requests) {
     if (r.is_lent) memory_.take_back(host, r.memory);
+    r.is_lent = false;
+    r.is_inline = true;
+    r.memory = {};
+  }
 }
 
-std::uint64_t request_oracle::hash_of(std::span<const ibv_sge> memory, std::uint64_t bytes) const {
+std::uint64_t request_oracle::hash_of(std::span<const ibv_sge> memory, std::uint64_t bytes,
+                                      std::uint64_t first) const {
   struct range {
     std::uint64_t first, last;
   };
+  const std::uint64_t last = first + bytes;
   // The sender's pieces are not the receiver's: ranges are of the whole message.
   const bool is_whole = hashes_all_ || bytes <= 2 * sampled_bytes;
-  const std::array<range, 2> ranges{
-      {{0, is_whole ? bytes : sampled_bytes}, {is_whole ? bytes : bytes - sampled_bytes, bytes}}};
+  const std::array<range, 2> ranges{{{first, is_whole ? last : first + sampled_bytes},
+                                     {is_whole ? last : last - sampled_bytes, last}}};
   pieces_hash hash{bytes};
   std::uint64_t at = 0;
   for (const ibv_sge& piece : memory) {
@@ -139,8 +158,8 @@ std::uint64_t request_oracle::hash_of(std::span<const ibv_sge> memory, std::uint
     const auto* const from = reinterpret_cast<const std::byte*>(piece.addr);
     const std::uint64_t end = at + piece.length;
     for (const range& r : ranges) {
-      const std::uint64_t first = std::max(at, r.first), last = std::min(end, r.last);
-      if (first < last) hash.add(from + (first - at), last - first);
+      const std::uint64_t begin = std::max(at, r.first), stop = std::min(end, r.last);
+      if (begin < stop) hash.add(from + (begin - at), stop - begin);
     }
     at = end;
   }
@@ -162,8 +181,16 @@ request_oracle::queue& request_oracle::queue_of(const context& on, ibv_qp* qp) {
     q = {};
     q.host = on.host;
     q.qp = qp;
+    q.send_cq = qp->send_cq;
+    q.receive_cq = qp->recv_cq;
+    q.type = qp->qp_type;
+    q.shares_receives = qp->srq != nullptr;
   }
   return q;
+}
+
+request_oracle::queue& request_oracle::queue_of(ibv_qp_ex* qp) {
+  return current_->queue_of(current_->contexts_.at(qp->qp_base.context), &qp->qp_base);
 }
 
 request_oracle::request request_oracle::request_of(const queue& q, const ibv_send_wr& wr) const {
@@ -189,7 +216,7 @@ void request_oracle::sent(queue& q, const ibv_send_wr& wr) {
         q.peer_incarnation = peer->incarnation();
     }
   }
-  const request& made = q.sends.add(request_of(q, wr));
+  request& made = q.sends.add(request_of(q, wr));
   if (is_message(wr.opcode) && reaches_peer(q)) {
     in_flight_[q.peer].push_back({.bytes = bytes_of(made.memory),
                                   .hash = made.hash,
@@ -205,7 +232,8 @@ void request_oracle::sent(queue& q, const ibv_send_wr& wr) {
 void request_oracle::check_credit(const queue& from) {
   if (!world_.forbids_receiver_not_ready()) return;
   const auto peer = queues_.find(from.peer);
-  if (peer == queues_.end() || peer->second.is_flushed || peer->second.qp->srq != nullptr) return;
+  if (peer == queues_.end() || peer->second.qp == nullptr) return;
+  if (peer->second.is_flushed || peer->second.shares_receives) return;
   const std::size_t in_flight = in_flight_[from.peer].size();
   const std::size_t receives = peer->second.receives.requests.size();
   if (in_flight <= receives) return;
@@ -231,59 +259,8 @@ void request_oracle::not_sent(queue& q) {
   q.sends.requests.pop_back();
 }
 
-int request_oracle::post_send(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad) {
-  const context& on = current_->contexts_.at(qp->context);
-  queue& q = current_->queue_of(on, qp);
-  // The device may work on a request before its call returns.
-  std::size_t count = 0;
-  for (const ibv_send_wr* wr = first; wr != nullptr; wr = wr->next, ++count) current_->sent(q, *wr);
-  const int error = on.before.post_send(qp, first, bad);
-  if (error != 0) {
-    for (const ibv_send_wr* wr = first; wr != *bad; wr = wr->next) --count;
-    for (; count > 0; --count) current_->not_sent(q);
-  }
-  return error;
-}
-
-template <class Post>
-int request_oracle::post_receives(const host_state& host, posted& to, ibv_recv_wr* first,
-                                  ibv_recv_wr** bad, Post post) {
-  std::size_t count = 0;
-  for (const ibv_recv_wr* wr = first; wr != nullptr; wr = wr->next, ++count) {
-    const request& made =
-        to.add({.wr_id = wr->wr_id, .is_lent = true, .memory = {wr->sg_list, wr->num_sge}});
-    memory_.lend(host, made.memory);
-  }
-  const int error = post();
-  if (error != 0) {
-    for (const ibv_recv_wr* wr = first; wr != *bad; wr = wr->next) --count;
-    for (; count > 0; --count) {
-      memory_.take_back(host, to.requests.back().memory);
-      to.requests.pop_back();
-    }
-  }
-  return error;
-}
-
-int request_oracle::post_recv(ibv_qp* qp, ibv_recv_wr* first, ibv_recv_wr** bad) {
-  const context& on = current_->contexts_.at(qp->context);
-  return current_->post_receives(*on.host, current_->queue_of(on, qp).receives, first, bad,
-                                 [&] { return on.before.post_recv(qp, first, bad); });
-}
-
-int request_oracle::post_srq_recv(ibv_srq* srq, ibv_recv_wr* first, ibv_recv_wr** bad) {
-  const context& on = current_->contexts_.at(srq->context);
-  shared_queue& q = current_->shared_[srq];
-  q.host = on.host;
-  return current_->post_receives(*on.host, q.receives, first, bad,
-                                 [&] { return on.before.post_srq_recv(srq, first, bad); });
-}
-
-int request_oracle::poll_cq(ibv_cq* cq, int most, ibv_wc* completions) {
-  const context& on = current_->contexts_.at(cq->context);
-  const int count = on.before.poll_cq(cq, most, completions);
-  for (int n = 0; n < count; ++n) current_->completed(*on.host, cq, completions[n]);
-  return count;
+void request_oracle::batch_not_sent(queue& q) {
+  for (; q.batch > 0; --q.batch) not_sent(q);
 }
 
 void request_oracle::completed(const host_state& host, const ibv_cq* cq, const ibv_wc& wc) {
@@ -304,48 +281,105 @@ void request_oracle::completed(const host_state& host, const ibv_cq* cq, const i
 
 /// Returns the number of the request that has ended; 0: it is unknown.
 std::uint64_t request_oracle::ended_by(const host_state& host, const ibv_cq* cq, const ibv_wc& wc) {
-  // In a failed completion, only the wr_id tells sends from receives.
   const bool succeeded = wc.status == IBV_WC_SUCCESS;
   const bool is_receive = succeeded && (wc.opcode & IBV_WC_RECV) != 0;
+  const bool is_send = succeeded && !is_receive;
   const auto known = queues_.find({host.number(), wc.qp_num});
-  if (known != queues_.end()) {
-    queue& q = known->second;
-    if (q.qp->send_cq == cq && !is_receive)
-      if (const std::uint64_t number = send_completed(host, q, wc)) return number;
-    if (const std::uint64_t number = receive_completed(host, q.receives, true, wc)) return number;
+  queue* const q = known == queues_.end() ? nullptr : &known->second;
+  bool may_be_unseen = false;
+  if (q != nullptr) {
+    // In a failed completion, only the wr_id tells sends from receives. Where both have it, the
+    // completion is of the one that ends next.
+    auto& received = q->receives.requests;
+    const bool has_received = q->receive_cq == cq && !is_send;
+    const bool is_next_receive =
+        has_received && !received.empty() && received.front().wr_id == wc.wr_id;
+    const bool has_sent = q->send_cq == cq && !is_receive;
+    const send_iterator sent = has_sent ? send_of(*q, wc) : q->sends.requests.end();
+    if (sent != q->sends.requests.end() && (is_next(*q, sent, wc) || !is_next_receive))
+      return send_completed(host, *q, sent, wc);
+    if (has_received)
+      if (const std::uint64_t number = receive_completed(host, q->receives, true, wc))
+        return number;
+    may_be_unseen = (q->has_unseen_sends && !is_receive) ||
+                    (q->qp == nullptr && q->shares_receives && !is_send);
+  } else {
+    // The shared receives may be gone with a queue pair that had no requests of its own.
+    may_be_unseen = softverbs_find_qp(host.device(), wc.qp_num) == nullptr;
   }
-  if (succeeded && !is_receive) return 0;  // A bind or an extended request.
+  if (!is_send)
+    if (const std::uint64_t number = shared_receive_completed(host, wc)) return number;
+  if (!may_be_unseen)
+    find(host, wc,
+         std::string{is_receive ? "a receive"
+                     : is_send  ? "a send"
+                                : "a request"} +
+             " ends that nobody posted, or it ends twice");
+  return 0;
+}
+
+/// Returns 0 if the completion is of no shared receive of the host.
+std::uint64_t request_oracle::shared_receive_completed(const host_state& host, const ibv_wc& wc) {
   const ibv_qp* const qp = softverbs_find_qp(host.device(), wc.qp_num);
+  // The queue of a target of XRC, and of a queue pair that is destroyed, is not known.
+  const bool knows_queue = qp != nullptr && qp->qp_type != IBV_QPT_XRC_RECV;
   for (auto& [srq, shared] : shared_) {
-    // Completions of a queue pair that is destroyed stay, and it is not known which queue it had.
-    const bool may_be_of = qp != nullptr ? qp->srq == srq : shared.host == &host;
+    const bool may_be_of = knows_queue ? qp->srq == srq : shared.host == &host;
     if (!may_be_of) continue;
     if (const std::uint64_t number = receive_completed(host, shared.receives, false, wc))
       return number;
   }
-  if (succeeded && qp != nullptr)
-    find(host, wc, "a receive ends that nobody posted, or it ends twice");
   return 0;
 }
 
-/// Returns 0 if the completion is of none of the queue's sends.
-std::uint64_t request_oracle::send_completed(const host_state& host, queue& q, const ibv_wc& wc) {
-  auto& sends = q.sends.requests;
-  const auto ended =
-      std::ranges::find_if(sends, [&](const request& r) { return r.wr_id == wc.wr_id; });
-  if (ended == sends.end()) return 0;
-  const std::uint64_t number = ended->number;
+/// Returns whether the request may be the next that a completion of this status tells of.
+/// Unsignaled requests tell of a failure only, their own or an earlier one's.
+bool request_oracle::is_next(queue& q, const send_iterator& r, const ibv_wc& wc) {
   const bool succeeded = wc.status == IBV_WC_SUCCESS;
-  for (auto r = sends.begin(); r <= ended; ++r) {
-    if (r < ended && r->is_signaled && succeeded)
-      find(host, wc, "a request ends before a signaled one that was posted earlier");
-    if (r->is_lent) {
-      memory_.take_back(host, r->memory);
-    } else if (!r->is_inline && succeeded && hash_of(r->memory, bytes_of(r->memory)) != r->hash) {
-      find(host, wc, "the memory of a request has changed before it ended");
-    }
+  if (succeeded && (!r->is_signaled || q.has_failed)) return false;
+  return std::all_of(q.sends.requests.begin(), r, [&](const request& earlier) {
+    return q.has_failed ? earlier.number <= q.may_have_ended : !earlier.is_signaled;
+  });
+}
+
+/// Returns the request that has ended: the next one that it may be, else any of that id.
+request_oracle::send_iterator request_oracle::send_of(queue& q, const ibv_wc& wc) {
+  auto& all = q.sends.requests;
+  send_iterator found = all.end();
+  for (auto r = all.begin(); r != all.end(); ++r) {
+    if (r->wr_id != wc.wr_id) continue;
+    if (is_next(q, r, wc)) return r;
+    const bool can_end = r->is_signaled || wc.status != IBV_WC_SUCCESS;
+    if (found == all.end() && can_end) found = r;
   }
-  sends.erase(sends.begin(), ended + 1);
+  return found;
+}
+
+std::uint64_t request_oracle::send_completed(const host_state& host, queue& q,
+                                             const send_iterator& ended, const ibv_wc& wc) {
+  const std::uint64_t number = ended->number;
+  const bool has_succeeded = wc.status == IBV_WC_SUCCESS;
+  if (q.has_failed && has_succeeded)
+    find(host, wc, "a request succeeds behind one that failed");
+  else if (!is_next(q, ended, wc))
+    find(host, wc,
+         q.has_failed ? "a request ends before one that was posted earlier"
+                      : "a request ends before a signaled one that was posted earlier");
+  auto& all = q.sends.requests;
+  for (auto r = all.begin(); r <= ended; ++r) {
+    if (r->is_lent) memory_.take_back(host, r->memory);
+    if (has_succeeded && !r->is_inline && !r->is_lent &&
+        hash_of(r->memory, bytes_of(r->memory)) != r->hash)
+      find(host, wc, "the memory of a request has changed before it ended");
+  }
+  if (!has_succeeded && !q.has_failed && is_reliable(q.type)) {
+    for (auto r = ended; r != all.end(); ++r) {
+      if (r->wr_id == wc.wr_id) q.may_have_ended = r->number;
+      if (r->is_signaled) break;
+    }
+    q.has_failed = true;
+  }
+  all.erase(all.begin(), ended + 1);
   return number;
 }
 
@@ -366,6 +400,8 @@ std::uint64_t request_oracle::receive_completed(const host_state& host, posted& 
 }
 
 void request_oracle::received(const host_state& host, const request& receive, const ibv_wc& wc) {
+  const ibv_qp* const qp = softverbs_find_qp(host.device(), wc.qp_num);
+  if (qp == nullptr) return;
   const auto from = in_flight_.find({host.number(), wc.qp_num});
   if (from == in_flight_.end()) return;  // No reliable connection.
   if (from->second.empty()) return find(host, wc, "a message arrives that was not sent");

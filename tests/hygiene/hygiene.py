@@ -75,7 +75,7 @@ NESTED = re.compile(r"\s*(?:template <.*> )?" + KEYWORDS + r"(?:[\w<>]+::)*(\w+)
 DECLARED = re.compile(r"(?<![\w<,(])" + KEYWORDS + r"(?:\w*::)*(\w+)(?:<[^;]*>)?(?: : [\w:]+)?;")
 # Work requests are posted in these rooms, and where a probe has a queue pair of its own.
 POST = re.compile(r"\b(ibv_post_\w+|post_send)\s*\(")
-POSTS = ("lib/queue/", "lib/verbs/", "lib/agent/window_probe.cpp", "lib/sim/request_oracle.")
+POSTS = ("lib/queue/", "lib/verbs/", "lib/agent/window_probe.cpp", "lib/sim/request_")
 SLEEP = re.compile(r"(std::this_thread::sleep_(for|until)|(?<![\w.>:])(::)?(u|nano)?sleep)\s*\(")
 
 

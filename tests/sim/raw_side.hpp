@@ -46,8 +46,9 @@ class raw_side {
   }
 
   /// Makes the queue pair, which is in INIT. \param srq  null: it has receives of its own
-  void make_qp(ibv_srq* srq = nullptr) {
-    ibv_qp_init_attr how{};
+  /// \param send_ops  what ibv_wr_start(3) posts; 0: nothing
+  void make_qp(ibv_srq* srq = nullptr, std::uint64_t send_ops = 0) {
+    ibv_qp_init_attr_ex how{};
     how.send_cq = how.recv_cq = cq;
     how.cap = {.max_send_wr = 16,
                .max_recv_wr = 16,
@@ -56,9 +57,29 @@ class raw_side {
                .max_inline_data = 64};
     how.srq = srq;
     how.qp_type = IBV_QPT_RC;
-    qp = ::ibv_create_qp(pd, &how);
-    check(qp == nullptr ? -1 : 0, "ibv_create_qp");
+    how.comp_mask = IBV_QP_INIT_ATTR_PD;
+    if (send_ops != 0) how.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    how.pd = pd;
+    how.send_ops_flags = send_ops;
+    qp = ::ibv_create_qp_ex(context, &how);
+    check(qp == nullptr ? -1 : 0, "ibv_create_qp_ex");
     to_init();
+  }
+  /// Brings the queue pair from RESET to INIT.
+  void to_init() {
+    ibv_qp_attr to{};
+    to.qp_state = IBV_QPS_INIT;
+    to.port_num = 1;
+    to.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    check(::ibv_modify_qp(qp, &to,
+                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+          "ibv_modify_qp(INIT)");
+  }
+  /// Brings the queue pair to ERR or RESET.
+  void end_qp(ibv_qp_state state) {
+    ibv_qp_attr to{};
+    to.qp_state = state;
+    check(::ibv_modify_qp(qp, &to, IBV_QP_STATE), "ibv_modify_qp");
   }
   /// Brings the queue pair to RTS.
   void connect(const ibv_gid& peer, std::uint32_t peer_qpn) {
@@ -106,17 +127,21 @@ class raw_side {
     ibv_recv_wr* bad = nullptr;
     check(::ibv_post_recv(qp, &wr, &bad), "ibv_post_recv");
   }
-  /// Polls until a request ends, which must succeed.
-  task<ibv_wc> completion() {
+  /// Polls until a request ends, also with an error.
+  task<ibv_wc> ended() {
     ibv_wc wc{};
     for (;;) {
       const int count = ::ibv_poll_cq(cq, 1, &wc);
       if (count < 0) throw std::runtime_error{"ibv_poll_cq failed"};
-      if (count == 1 && wc.status != IBV_WC_SUCCESS)
-        throw std::runtime_error{::ibv_wc_status_str(wc.status)};
       if (count == 1) co_return wc;
       co_await sleep_for(std::chrono::microseconds{10});
     }
+  }
+  /// Polls until a request ends, which must succeed.
+  task<ibv_wc> completion() {
+    const ibv_wc wc = co_await ended();
+    if (wc.status != IBV_WC_SUCCESS) throw std::runtime_error{::ibv_wc_status_str(wc.status)};
+    co_return wc;
   }
 
   ibv_gid gid{};
@@ -130,15 +155,6 @@ class raw_side {
  private:
   static void check(int error, const char* call) {
     if (error != 0) throw std::runtime_error{call};
-  }
-  void to_init() {
-    ibv_qp_attr to{};
-    to.qp_state = IBV_QPS_INIT;
-    to.port_num = 1;
-    to.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-    check(::ibv_modify_qp(qp, &to,
-                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
-          "ibv_modify_qp(INIT)");
   }
 };
 

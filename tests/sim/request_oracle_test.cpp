@@ -1,3 +1,4 @@
+#include "faulty_device.hpp"
 #include "raw_side.hpp"
 
 #include <catch2/catch.hpp>
@@ -8,35 +9,12 @@
 using namespace cordma;
 using namespace std::chrono_literals;
 using Catch::Contains;
+using test::device_fault;
+using test::faulty_device;
 using test::raw_side;
 using test::raw_world;
 
 namespace {
-
-/// Calls of a context, and a fault that its device seems to have.
-struct faulty_device {
-  ibv_context_ops before{};
-  std::function<void(ibv_wc& wc)> change;  ///< changes each completion
-  ibv_wc again{};                          ///< the next completion, unless its id is 0
-
-  static faulty_device& here() {
-    static faulty_device one;
-    return one;
-  }
-  static void make(ibv_context& context) {
-    here().before = context.ops;
-    context.ops.poll_cq = &poll;
-  }
-  static int poll(ibv_cq* cq, int most, ibv_wc* completions) {
-    if (here().again.wr_id != 0) {
-      completions[0] = std::exchange(here().again, {});
-      return 1;
-    }
-    const int count = here().before.poll_cq(cq, most, completions);
-    if (count == 1) here().change(completions[0]);
-    return count;
-  }
-};
 
 /// Sends these messages, each a request of the next id, and waits for the completions.
 task<> send_all(raw_side& own, unsigned count, std::size_t bytes = 8) {
@@ -55,7 +33,7 @@ task<> receive_all(raw_side& own, unsigned count) {
 
 /// Returns what is found of two messages whose receiver's device has this fault.
 std::string found_by_receiver(std::function<void(ibv_wc& wc)> change) {
-  faulty_device::here().change = std::move(change);
+  const device_fault wrong{std::move(change)};
   raw_world both;
   return both.play([](raw_side& own, raw_side&) { return send_all(own, 2); },
                    [](raw_side& own, raw_side&) { return receive_all(own, 2); }, nullptr,
@@ -129,7 +107,7 @@ TEST_CASE("a program that changes the memory of a send before it has ended is fo
 
 TEST_CASE("a message that arrives with other bytes than were sent is found", "[sim]") {
   raw_side* receiver = nullptr;
-  faulty_device::here().change = [&](ibv_wc&) { receiver->memory[64 + 7] = std::byte{1}; };
+  const device_fault wrong{[&](ibv_wc&) { receiver->memory[64 + 7] = std::byte{1}; }};
   raw_world both;
   const std::string found = both.play([](raw_side& own, raw_side&) { return send_all(own, 1); },
                                       [&](raw_side& own, raw_side&) {
@@ -199,10 +177,10 @@ TEST_CASE("a device that gives a message another length is found", "[sim]") {
 }
 
 TEST_CASE("a device that ends a receive without a message is found", "[sim]") {
-  faulty_device::here().change = [](ibv_wc& wc) {
+  const device_fault wrong{[](ibv_wc& wc) {
     faulty_device::here().again = wc;
     faulty_device::here().again.wr_id = 2;
-  };
+  }};
   raw_world both;
   const std::string found = both.play([](raw_side& own, raw_side&) { return send_all(own, 1); },
                                       [](raw_side& own, raw_side&) { return receive_all(own, 2); },
@@ -212,7 +190,7 @@ TEST_CASE("a device that ends a receive without a message is found", "[sim]") {
 }
 
 TEST_CASE("a device that ends a send before one that was posted earlier is found", "[sim]") {
-  faulty_device::here().change = [](ibv_wc& wc) { wc.wr_id = 2; };
+  const device_fault wrong{[](ibv_wc& wc) { wc.wr_id = 2; }};
   raw_world both;
   const std::string found =
       both.play([](raw_side& own, raw_side&) { return send_all(own, 2); },
