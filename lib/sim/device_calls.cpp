@@ -39,6 +39,7 @@ void written(void* context, softverbs_host* /*device*/, std::uint64_t address, s
              std::uint32_t remote_key) {
   const host_state& host = host_of(context);
   host.world().memory().written(host, address, length, remote_key);
+  if (remote_key != 0) host.world().requests().landed(host, address, length, remote_key);
 }
 
 void readable(void* context, softverbs_host* /*device*/, int /*fd*/) {

@@ -34,6 +34,11 @@ class memory_oracle {
                std::uint32_t rkey);
   void forget(const host_state& host);
 
+  /// Returns true if cordma lent memory by that key of the host, at any time.
+  [[nodiscard]] bool was_lent(unsigned host, std::uint32_t rkey) const {
+    return lent_keys_.contains({host, rkey});
+  }
+
   // Leases.
   void lent(const host_state& owner, std::uint64_t address, std::size_t bytes, std::uint32_t rkey,
             bool is_writable);

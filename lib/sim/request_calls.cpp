@@ -58,7 +58,8 @@ ibv_qp* request_oracle::create_qp_ex(ibv_context* opened, ibv_qp_init_attr_ex* a
   extended->wr_abort = &wr_abort;
   // The other requests of ibv_wr_start(3) are not seen.
   if ((attributes->send_ops_flags & ~std::uint64_t{IBV_QP_EX_WITH_ATOMIC_WRITE}) != 0) {
-    q.has_unseen_sends = true;
+    q.has_unseen_sends = current_->has_unseen_datagrams_ = true;
+    current_->writes_.stop();
   }
   return qp;
 }

@@ -13,6 +13,9 @@ namespace {
 
 /// Bytes at each end of a piece of memory that are hashed in most seeds.
 constexpr std::size_t sampled_bytes = 64;
+/// A receive of a datagram begins with the global routing header, or room for it
+/// (ibv_post_recv(3)).
+constexpr std::uint64_t grh_bytes = 40;
 
 /// Hash of bytes that come in pieces, wherever they are divided.
 class pieces_hash {
@@ -59,6 +62,13 @@ bool is_source(ibv_wr_opcode opcode) noexcept {
   return is_message(opcode) || opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_ATOMIC_WRITE;
 }
 
+/// Returns true if the request writes memory of the peer that it names.
+bool is_write(ibv_wr_opcode opcode) noexcept {
+  return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
+         opcode == IBV_WR_ATOMIC_WRITE || opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+         opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
 bool is_reliable(ibv_qp_type type) noexcept {
   return type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND;
 }
@@ -85,7 +95,7 @@ request_oracle::piece_list::piece_list(const ibv_sge* first, int count)
 }
 
 request_oracle::request_oracle(world_state& w, memory_oracle& memory)
-    : world_{w}, memory_{memory}, hashes_all_{w.seed() % 16 == 0} {
+    : world_{w}, memory_{memory}, writes_{w, memory}, hashes_all_{w.seed() % 16 == 0} {
   current_ = this;
 }
 
@@ -96,6 +106,7 @@ void request_oracle::forget(const host_state& host) {
   std::erase_if(queues_, [&](const auto& one) { return one.second.host == &host; });
   std::erase_if(shared_, [&](const auto& one) { return one.second.host == &host; });
   std::erase_if(in_flight_, [&](const auto& one) { return one.first.first == host.number(); });
+  writes_.forget(host);
 }
 
 void request_oracle::forget(const host_state& host, const void* gone) {
@@ -217,6 +228,9 @@ void request_oracle::sent(queue& q, const ibv_send_wr& wr) {
     }
   }
   request& made = q.sends.add(request_of(q, wr));
+  if (is_write(wr.opcode)) note_write(q, made, wr);
+  if (is_message(wr.opcode) && q.type == IBV_QPT_UD)
+    datagrams_[{wr.wr.ud.remote_qpn, q.qp->qp_num}].emplace(bytes_of(made.memory), made.hash);
   if (is_message(wr.opcode) && reaches_peer(q)) {
     in_flight_[q.peer].push_back({.bytes = bytes_of(made.memory),
                                   .hash = made.hash,
@@ -225,6 +239,13 @@ void request_oracle::sent(queue& q, const ibv_send_wr& wr) {
   } else if (made.is_lent) {
     memory_.lend(*q.host, made.memory);
   }
+}
+
+void request_oracle::note_write(const queue& q, request& made, const ibv_send_wr& wr) {
+  // A request that nobody acknowledges may land when it has ended. The queue of an XRC initiator
+  // has no single target.
+  if (q.type != IBV_QPT_RC) return writes_.stop();
+  if (reaches_peer(q)) made.write = writes_.posted(*world_.host_at(q.peer.first), wr);
 }
 
 /// No more messages may be under way to a queue pair than it has receives, however soon it posts
@@ -256,6 +277,7 @@ void request_oracle::not_sent(queue& q) {
   } else if (last.is_lent) {
     memory_.take_back(*q.host, last.memory);
   }
+  if (last.write.number != 0) writes_.forget(last.write);
   q.sends.requests.pop_back();
 }
 
@@ -371,6 +393,9 @@ std::uint64_t request_oracle::send_completed(const host_state& host, queue& q,
     if (has_succeeded && !r->is_inline && !r->is_lent &&
         hash_of(r->memory, bytes_of(r->memory)) != r->hash)
       find(host, wc, "the memory of a request has changed before it ended");
+    // Requests before the first one that failed have succeeded. One that failed may still land.
+    const bool is_done = r < ended ? !q.has_failed : has_succeeded;
+    if (is_done && r->write.number != 0) writes_.succeeded(host, r->write);
   }
   if (!has_succeeded && !q.has_failed && is_reliable(q.type)) {
     for (auto r = ended; r != all.end(); ++r) {
@@ -402,6 +427,7 @@ std::uint64_t request_oracle::receive_completed(const host_state& host, posted& 
 void request_oracle::received(const host_state& host, const request& receive, const ibv_wc& wc) {
   const ibv_qp* const qp = softverbs_find_qp(host.device(), wc.qp_num);
   if (qp == nullptr) return;
+  if (qp->qp_type == IBV_QPT_UD) return datagram_received(host, receive, wc);
   const auto from = in_flight_.find({host.number(), wc.qp_num});
   if (from == in_flight_.end()) return;  // No reliable connection.
   if (from->second.empty()) return find(host, wc, "a message arrives that was not sent");
@@ -414,6 +440,16 @@ void request_oracle::received(const host_state& host, const request& receive, co
   } else if (sent.has_data && hash_of(receive.memory, sent.bytes) != sent.hash) {
     find(host, wc, "a message arrives with other bytes than were sent");
   }
+}
+
+void request_oracle::datagram_received(const host_state& host, const request& receive,
+                                       const ibv_wc& wc) {
+  if (has_unseen_datagrams_) return;
+  const std::uint64_t bytes = wc.byte_len - grh_bytes;
+  const auto sent = datagrams_.find({wc.qp_num, wc.src_qp});
+  if (sent == datagrams_.end() ||
+      !sent->second.contains({bytes, hash_of(receive.memory, bytes, grh_bytes)}))
+    find(host, wc, "a datagram arrives that was not sent, or with other bytes");
 }
 
 }  // namespace cordma::sim::detail

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "write_oracle.hpp"
+
 #include <infiniband/verbs.h>
 
 #include <array>
@@ -7,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -20,9 +23,9 @@ class memory_oracle;
 class world_state;
 
 /// Judges the work requests of all hosts, at the calls of verbs. Each ends once, in its order. The
-/// memory of a request that sends stays as it was until the request ends. A message arrives as it
-/// was sent. The oracle takes the place of the calls of each context that is opened. One world at a
-/// time has an oracle.
+/// memory of a request that sends stays as it was until the request ends. A message or a datagram
+/// arrives as it was sent, and a WRITE lands as it was posted. The oracle takes the place of the
+/// calls of each context that is opened. One world at a time has an oracle.
 class request_oracle {
  public:
   request_oracle(world_state& w, memory_oracle& memory);
@@ -37,6 +40,11 @@ class request_oracle {
   void forget(const host_state& host, const void* gone);
   /// Queue pairs of the host that are in RESET have lost their requests and completions.
   void forget_resets(const host_state& host);
+  /// The device of `target` has written for a peer.
+  void landed(const host_state& target, std::uint64_t address, std::uint64_t bytes,
+              std::uint32_t rkey) {
+    writes_.landed(target, address, bytes, rkey);
+  }
 
  private:
   /// The memory of a request: mostly a piece or two.
@@ -61,6 +69,7 @@ class request_oracle {
     bool is_inline = false;
     bool is_lent = false;  ///< The device may write the memory.
     std::uint64_t hash = 0;
+    write_oracle::ticket write{};
     piece_list memory;
   };
   /// A message that was posted, as its receiver must find it.
@@ -131,6 +140,7 @@ class request_oracle {
   [[nodiscard]] bool reaches_peer(const queue& q) const;
   void drop(const host_state& host, posted& requests);
   void sent(queue& q, const ibv_send_wr& wr);
+  void note_write(const queue& q, request& made, const ibv_send_wr& wr);
   void not_sent(queue& q);
   void batch_not_sent(queue& q);
   void check_credit(const queue& from);
@@ -147,6 +157,7 @@ class request_oracle {
                                   const ibv_wc& wc);
   std::uint64_t shared_receive_completed(const host_state& host, const ibv_wc& wc);
   void received(const host_state& host, const request& receive, const ibv_wc& wc);
+  void datagram_received(const host_state& host, const request& receive, const ibv_wc& wc);
   [[nodiscard]] std::uint64_t hash_of(std::span<const ibv_sge> memory, std::uint64_t bytes,
                                       std::uint64_t first = 0) const;
   void find(const host_state& host, const ibv_wc& wc, const std::string& what) const;
@@ -154,12 +165,19 @@ class request_oracle {
   static request_oracle* current_;
   world_state& world_;
   memory_oracle& memory_;
+  write_oracle writes_;
   const bool hashes_all_;  ///< bytes: in one seed of sixteen
   std::unordered_map<ibv_context*, context> contexts_;
   std::map<queue_name, queue> queues_;
   std::map<const ibv_srq*, shared_queue> shared_;
   std::map<queue_name, std::deque<message>>
       in_flight_;  ///< for each queue pair that messages go to
+  /// Lengths and hashes of all datagrams, by the numbers of their receiver and their sender: a
+  /// datagram may be lost, late or doubled.
+  std::map<std::pair<std::uint32_t, std::uint32_t>,
+           std::set<std::pair<std::uint64_t, std::uint64_t>>>
+      datagrams_;
+  bool has_unseen_datagrams_ = false;
 };
 
 }  // namespace cordma::sim::detail
