@@ -147,6 +147,7 @@ duration host_state::program_time() { return world_.step_time(2 * number_) + wor
 
 void host_state::schedule_step(time_point at) noexcept {
   is_step_due_ = true;
+  step_at_ = at;
   world_.schedule(
       {.at = at, .host = this, .incarnation = incarnation_, .kind = event_kind::program_step});
 }
@@ -189,6 +190,8 @@ void host_state::step_program() {
     is_step_due_ = missed_step_ = true;
     return;
   }
+  // A timer makes no step of a program that goes on at a time of its own.
+  if ((is_step_due_ ? step_at_ : timer_at_) > now()) return;
   is_step_due_ = false;
   if (timer_at_ <= now()) timer_at_ = time_point::max();
   if (process_ == nullptr) return;

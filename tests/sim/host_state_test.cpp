@@ -90,6 +90,24 @@ TEST_CASE("the device of a frozen program serves its peers", "[sim]") {
   CHECK(has_read);
 }
 
+TEST_CASE("a busy program takes one step after the other, however many timers it has", "[sim]") {
+  sim::world w{1};
+  std::uint64_t steps = 0;
+  w.add_host("a").start(
+      [&steps](runtime& rt) -> task<> {
+        for (int n = 0; n < 100; ++n) co_await sleep_for(100us);
+        steps = rt.executor().counters().iterations;
+      },
+      [] {
+        runtime_options busy;
+        busy.cq.mode = completion_mode::busy;
+        return busy;
+      });
+  w.run();
+  CHECK(steps >= 100);
+  CHECK(steps < 12'000);  // Each takes 1 us, or more.
+}
+
 TEST_CASE("a host that nobody thaws is found with those that wait", "[sim]") {
   sim::world w{1};
   sim::host& a = w.add_host("a");
