@@ -166,7 +166,7 @@ class host_state {
   bool missed_step_ = false;  ///< while frozen
   bool spins_ = false;
   bool has_second_address_ = false;
-  time_point step_at_{};                            ///< of the step that is due
+  time_point step_at_{};                            ///< the due step's
   time_point timer_at_ = time_point::max();         ///< the executor's, as an event
   time_point device_timer_at_ = time_point::max();  ///< the device's, as an event
   std::unique_ptr<process> process_;
