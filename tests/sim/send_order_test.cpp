@@ -184,9 +184,11 @@ TEST_CASE("a queue pair that was in RESET has no requests of before", "[sim]") {
   const auto again = [&](raw_side& own, raw_side& other) -> task<> {
     own.end_qp(IBV_QPS_RESET);
     own.to_init();
-    for (++reset; reset < 2;) co_await sleep_for(1ms);
+    ++reset;
+    while (reset < 2) co_await sleep_for(1ms);
     own.connect(other.gid, other.qp->qp_num);
-    for (++connected; connected < 2;) co_await sleep_for(1ms);
+    ++connected;
+    while (connected < 2) co_await sleep_for(1ms);
   };
   CHECK(both.play(
             [&](raw_side& own, raw_side& other) -> task<> {
