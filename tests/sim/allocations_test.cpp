@@ -4,6 +4,7 @@
 
 #include <cordma/connection/listener.hpp>
 #include <cordma/coro/sleep.hpp>
+#include <cordma/coro/with_timeout.hpp>
 #include <cordma/sim.hpp>
 
 #include <catch2/catch.hpp>
