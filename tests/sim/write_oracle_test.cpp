@@ -6,6 +6,7 @@
 
 #include <array>
 #include <functional>
+#include <memory>
 #include <string>
 
 using namespace cordma;
@@ -58,8 +59,12 @@ struct judged_writes {
   }
 };
 
+/// Goes also if its program is destroyed in the middle.
+using owned_qp = std::unique_ptr<ibv_qp, decltype(&::ibv_destroy_qp)>;
+using owned_ah = std::unique_ptr<ibv_ah, decltype(&::ibv_destroy_ah)>;
+
 /// Makes a queue pair for datagrams, and brings it to RTS.
-ibv_qp* make_datagram_qp(const raw_side& own) {
+owned_qp make_datagram_qp(const raw_side& own) {
   ibv_qp_init_attr how{};
   how.send_cq = how.recv_cq = own.cq;
   how.cap = {.max_send_wr = 4,
@@ -68,7 +73,8 @@ ibv_qp* make_datagram_qp(const raw_side& own) {
              .max_recv_sge = 2,
              .max_inline_data = 0};
   how.qp_type = IBV_QPT_UD;
-  ibv_qp* const qp = ::ibv_create_qp(own.pd, &how);
+  owned_qp made{::ibv_create_qp(own.pd, &how), &::ibv_destroy_qp};
+  ibv_qp* const qp = made.get();
   ibv_qp_attr to{};
   to.qp_state = IBV_QPS_INIT;
   to.port_num = 1;
@@ -79,7 +85,7 @@ ibv_qp* make_datagram_qp(const raw_side& own) {
   CHECK(::ibv_modify_qp(qp, &to, IBV_QP_STATE) == 0);
   to.qp_state = IBV_QPS_RTS;
   CHECK(::ibv_modify_qp(qp, &to, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0);
-  return qp;
+  return made;
 }
 
 /// Makes a device read each request's memory 8 bytes behind where it is.
@@ -129,37 +135,34 @@ TEST_CASE("a datagram that arrives with other bytes than were sent is found", "[
     ibv_qp* receiver = nullptr;
     return both.play(
         [&](raw_side& own, raw_side& other) -> task<> {
-          ibv_qp* const qp = make_datagram_qp(own);
+          const owned_qp qp = make_datagram_qp(own);
           while (receiver == nullptr) co_await sleep_for(1ms);
           ibv_ah_attr path{};
           path.is_global = 1;
           path.port_num = 1;
           path.grh.dgid = other.gid;
           path.grh.hop_limit = 1;
-          ibv_ah* const to = ::ibv_create_ah(own.pd, &path);
+          const owned_ah to{::ibv_create_ah(own.pd, &path), &::ibv_destroy_ah};
           own.memory[12] = std::byte{1};
           ibv_sge piece = own.piece(0, 8);
           ibv_send_wr wr = test::request(IBV_WR_SEND);
           wr.sg_list = &piece;
           wr.num_sge = 1;
-          wr.wr.ud = {.ah = to, .remote_qpn = receiver->qp_num, .remote_qkey = 17};
+          wr.wr.ud = {.ah = to.get(), .remote_qpn = receiver->qp_num, .remote_qkey = 17};
           ibv_send_wr* bad = nullptr;
-          CHECK(::ibv_post_send(qp, &wr, &bad) == 0);
+          CHECK(::ibv_post_send(qp.get(), &wr, &bad) == 0);
           static_cast<void>(co_await own.completion());
           while (receiver != nullptr) co_await sleep_for(1ms);
-          ::ibv_destroy_ah(to);
-          ::ibv_destroy_qp(qp);
         },
         [&](raw_side& own, raw_side&) -> task<> {
-          ibv_qp* const qp = make_datagram_qp(own);
+          const owned_qp qp = make_datagram_qp(own);
           ibv_sge piece = own.piece(0, 100);
           ibv_recv_wr wr{.wr_id = 3, .next = nullptr, .sg_list = &piece, .num_sge = 1};
           ibv_recv_wr* bad = nullptr;
-          CHECK(::ibv_post_recv(qp, &wr, &bad) == 0);
-          receiver = qp;
+          CHECK(::ibv_post_recv(qp.get(), &wr, &bad) == 0);
+          receiver = qp.get();
           static_cast<void>(co_await own.completion());
           receiver = nullptr;
-          ::ibv_destroy_qp(qp);
         },
         &faulty_device::make);
   };
