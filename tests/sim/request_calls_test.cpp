@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 using namespace cordma;
@@ -28,16 +29,20 @@ TEST_CASE("binds and ATOMIC WRITEs, which have calls of their own, are seen", "[
           is_made = true;
           while (!is_connected) co_await sleep_for(1ms);
           own.connect(other.gid, other.qp->qp_num);
-          ibv_mr* const region = ::ibv_reg_mr(own.pd, own.memory.data(), own.memory.size(),
-                                              raw_side::access | IBV_ACCESS_MW_BIND);
-          ibv_mw* const window = ::ibv_alloc_mw(own.pd, IBV_MW_TYPE_1);
+          // Both go also if the program is destroyed in the middle.
+          const std::unique_ptr<ibv_mr, decltype(&::ibv_dereg_mr)> region{
+              ::ibv_reg_mr(own.pd, own.memory.data(), own.memory.size(),
+                           raw_side::access | IBV_ACCESS_MW_BIND),
+              &::ibv_dereg_mr};
+          const std::unique_ptr<ibv_mw, decltype(&::ibv_dealloc_mw)> window{
+              ::ibv_alloc_mw(own.pd, IBV_MW_TYPE_1), &::ibv_dealloc_mw};
           ibv_mw_bind bind{.wr_id = 4,
                            .send_flags = IBV_SEND_SIGNALED,
-                           .bind_info = {.mr = region,
+                           .bind_info = {.mr = region.get(),
                                          .addr = own.address(0),
                                          .length = 64,
                                          .mw_access_flags = IBV_ACCESS_REMOTE_WRITE}};
-          CHECK(::ibv_bind_mw(own.qp, window, &bind) == 0);
+          CHECK(::ibv_bind_mw(own.qp, window.get(), &bind) == 0);
           static_cast<void>(co_await own.completion());
           ibv_qp_ex* const extended = ::ibv_qp_to_qp_ex(own.qp);
           const std::uint64_t word = 17;
@@ -54,8 +59,6 @@ TEST_CASE("binds and ATOMIC WRITEs, which have calls of their own, are seen", "[
           static_cast<void>(co_await own.completion());
           own.send(test::request(IBV_WR_SEND), {own.piece(0, 8)});
           static_cast<void>(co_await own.completion());
-          ::ibv_dealloc_mw(window);
-          ::ibv_dereg_mr(region);
         },
         [&](raw_side& own, raw_side& other) -> task<> {
           ::ibv_destroy_qp(own.qp);
