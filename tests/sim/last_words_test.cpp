@@ -1,5 +1,8 @@
 #include "sim/last_words.hpp"
 
+#include "support/skip.hpp"
+#include "support/thread_sanitizer.hpp"
+
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -103,6 +106,7 @@ TEST_CASE("a process that ends by itself has no last words", "[sim]") {
 }
 
 TEST_CASE("last words that fail end by the first fault", "[sim]") {
+  if (CORDMA_TEST_THREAD_SANITIZER != 0) CORDMA_SKIP("a handler's own signal waits for its end");
   for (void (*last)(int) : {&die_again, &abort_again}) {
     const last_of_child child = die(last, [] { std::abort(); });
     CHECK(died_of(child, SIGABRT));

@@ -29,7 +29,7 @@ TEST_CASE("binds and ATOMIC WRITEs, which have calls of their own, are seen", "[
           is_made = true;
           while (!is_connected) co_await sleep_for(1ms);
           own.connect(other.gid, other.qp->qp_num);
-          // Both go also if the program is destroyed in the middle.
+          // Region and window go also if the program is destroyed in the middle.
           const std::unique_ptr<ibv_mr, decltype(&::ibv_dereg_mr)> region{
               ::ibv_reg_mr(own.pd, own.memory.data(), own.memory.size(),
                            raw_side::access | IBV_ACCESS_MW_BIND),

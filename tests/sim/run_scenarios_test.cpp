@@ -1,4 +1,6 @@
+#include "support/skip.hpp"
 #include "support/temporary_folder.hpp"
+#include "support/thread_sanitizer.hpp"
 
 #include <cordma/coro/sleep.hpp>
 #include <cordma/sim.hpp>
@@ -429,7 +431,12 @@ TEST_CASE("a picture of a seed is written, whose finding is told", "[sim]") {
   const ending found = run({"rare", "--seed", "37", "--profile", "none", "--trace", file});
   CHECK(found.status == 1);
   CHECK_THAT(found.text, Catch::StartsWith("the world is at seed 37\n"));
-  std::filesystem::remove(file);
+}
+
+TEST_CASE("a picture of a seed whose process dies is written", "[sim]") {
+  if (CORDMA_TEST_THREAD_SANITIZER != 0) CORDMA_SKIP("a handler of a signal may not allocate");
+  const test::temporary_folder folder;
+  const std::string file = folder.path / "seed.svg";
   const ending died = run({"crash", "--seed", "12", "--profile", "none", "--trace", file});
   CHECK(died.status == -SIGSEGV);
   CHECK_THAT(died.text,

@@ -47,8 +47,7 @@ void play_failing_verbs(sim::world& w) {
   fail_some_call(w, w.now() + faults_time);
   w.after(faults_time, [] { failures::end(); });
   constexpr std::array plays{play_repeated_streams, play_repeated_shared_receives,
-                             play_repeated_datagrams, play_repeated_collectives,
-                             play_troubled_loans};
+                             play_repeated_datagrams, play_troubled_loans};
   plays[w.random(plays.size() - 1)](w);
 }
 
